@@ -1,0 +1,236 @@
+"""How fast Holdfast is here, at full durability, next to what this machine's disk can do.
+
+    make bench            everything
+    make bench ONLY=steps one part
+
+Every number is measured in this run; the raw commit rate is measured on the same disk, before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import apsw
+
+import holdfast as hf
+
+
+@hf.step
+async def tiny(n: int) -> int:
+    return n + 1
+
+
+@hf.effect(on_doubt="retry")
+async def act(n: int) -> int:
+    return n + 1
+
+
+@hf.agent
+async def steps(count: int) -> int:
+    n = 0
+    for _ in range(count):
+        n = await tiny(n)
+    return n
+
+
+@hf.agent
+async def effects(count: int) -> int:
+    n = 0
+    for _ in range(count):
+        n = await act(n)
+    return n
+
+
+@hf.agent
+async def fan_out(count: int) -> int:
+    return sum(await asyncio.gather(*(tiny(n) for n in range(count))))
+
+
+@hf.agent
+async def stops_at(count: int, file: str) -> int:
+    n = 0
+    for _ in range(count):
+        n = await tiny(n)
+    await act(n)
+    Path(file).write_text(str(time.time()))
+    return n
+
+
+class Bench:
+    """The parts, and what they found."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.found: dict[str, float] = {}
+
+    def url(self, name: str) -> str:
+        return str(self.folder / f"{name}.db")
+
+    def raw_commits(self, count: int = 2000) -> float:
+        """Commits per second of one small row each, WAL and FULL, nothing else."""
+        path = str(self.folder / f"raw-{time.monotonic_ns()}.db")
+        connection = apsw.Connection(path)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")
+        connection.execute("create table t(a integer primary key, b text)")
+        began = time.perf_counter()
+        for _ in range(count):
+            connection.execute("begin immediate")
+            connection.execute("insert into t(b) values (?)", ("x" * 200,))
+            connection.execute("commit")
+        rate = count / (time.perf_counter() - began)
+        connection.close()
+        return rate
+
+    async def sequential_steps(self) -> None:
+        rates = []
+        async with hf.connect(self.url("steps"), agents=[steps]) as app:
+            await (await app.start(steps(100))).result()
+            for _ in range(3):
+                began = time.perf_counter()
+                await (await app.start(steps(20_000))).result()
+                rates.append(20_000 / (time.perf_counter() - began))
+        self.found["sequential steps/s"] = max(rates)
+        size = sum(f.stat().st_size for f in self.folder.glob("steps.db"))
+        self.found["bytes per small step on disk"] = size / 60_100
+
+    async def sequential_effects(self) -> None:
+        shares, rates = [], []
+        async with hf.connect(self.url("effects"), agents=[effects]) as app:
+            await (await app.start(effects(50))).result()
+            for _ in range(5):
+                raw = self.raw_commits(1000)
+                began = time.perf_counter()
+                await (await app.start(effects(2_000))).result()
+                rate = 2_000 / (time.perf_counter() - began)
+                raw = (raw + self.raw_commits(1000)) / 2
+                rates.append(rate)
+                shares.append(rate / raw)
+        self.found["sequential effects/s"] = statistics.median(rates)
+        self.found["sequential effects, share of raw commits"] = statistics.median(shares)
+
+    async def many_runs(self) -> None:
+        rates = []
+        async with hf.connect(self.url("many"), agents=[steps]) as app:
+            for _ in range(5):
+                gc.collect()
+                began = time.perf_counter()
+                runs = await asyncio.gather(*(app.start(steps(20)) for _ in range(100)))
+                await asyncio.gather(*(run.result() for run in runs))
+                rates.append(2_000 / (time.perf_counter() - began))
+        self.found["100 runs x 20 steps, steps/s"] = max(rates)
+
+    async def gather(self) -> None:
+        rates = []
+        async with hf.connect(self.url("gather"), agents=[fan_out]) as app:
+            await (await app.start(fan_out(10))).result()
+            for _ in range(5):
+                began = time.perf_counter()
+                await (await app.start(fan_out(1000))).result()
+                rates.append(1000 / (time.perf_counter() - began))
+        self.found["gather of 1,000 steps, steps/s"] = max(rates)
+
+    async def one_step(self) -> None:
+        took = []
+        async with hf.connect(self.url("one"), agents=[steps]) as app:
+            for _ in range(500):
+                began = time.perf_counter()
+                await (await app.start(steps(1))).result()
+                took.append((time.perf_counter() - began) * 1000)
+        took.sort()
+        self.found["one-step run, p50 ms"] = statistics.median(took)
+        self.found["one-step run, p99 ms"] = took[int(len(took) * 0.99)]
+
+    async def resume(self) -> None:
+        url, mark = self.url("resume"), self.folder / "mark"
+        code = (
+            f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import run, holdfast as hf; "
+            f"hf.run(run.stops_at(10_000, {str(mark)!r}), id='long', url={url!r})"
+        )
+        fault = {**os.environ, "HOLDFAST_FAULT": "effect.after_intent:kill"}
+        subprocess.run([sys.executable, "-c", code], env=fault, check=False)
+        began = time.perf_counter()
+        async with hf.connect(url) as app:
+            run = await app.start(stops_at(10_000, str(mark)), id="long")
+            while not mark.exists():
+                await asyncio.sleep(0.0005)
+            self.found["resume at step 10,000, s"] = time.perf_counter() - began
+            await run.result()
+
+    async def start_up(self) -> None:
+        def best(command: list[str], env: dict[str, str] | None = None) -> float:
+            took = []
+            for _ in range(7):
+                began = time.perf_counter()
+                subprocess.run(command, check=True, capture_output=True, env={**os.environ, **(env or {})})
+                took.append(time.perf_counter() - began)
+            return statistics.median(took)
+
+        bare = best([sys.executable, "-c", "pass"])
+        self.found["import holdfast, ms"] = (best([sys.executable, "-c", "import holdfast"]) - bare) * 1000
+        command = [sys.executable, "-m", "holdfast", "--db", self.url("one"), "runs"]
+        self.found["holdfast runs, s"] = best(command)
+
+
+#: name of a number, its goal, and whether more is better
+GOALS = {
+    "sequential steps/s": (20_000, True),
+    "sequential effects, share of raw commits": (0.7, True),
+    "100 runs x 20 steps, steps/s": (30_000, True),
+    "gather of 1,000 steps, steps/s": (10_000, True),
+    "one-step run, p50 ms": (1.0, False),
+    "resume at step 10,000, s": (0.25, False),
+    "bytes per small step on disk": (300, False),
+    "import holdfast, ms": (120, False),
+    "holdfast runs, s": (0.3, False),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="parts whose name contains this")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR", ".")) as folder:
+        bench = Bench(Path(folder).resolve())
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "steps": bench.sequential_steps,
+            "effects": bench.sequential_effects,
+            "many": bench.many_runs,
+            "gather": bench.gather,
+            "one": bench.one_step,
+            "resume": bench.resume,
+            "startup": bench.start_up,
+        }
+        bench.found["raw commits/s before"] = bench.raw_commits()
+        for name, part in parts.items():
+            if options.only in name or (name == "one" and options.only == "startup"):
+                print(f"… {name}", file=sys.stderr)
+                asyncio.run(part())  # type: ignore[arg-type]
+        bench.found["raw commits/s after"] = bench.raw_commits()
+    if options.json:
+        print(json.dumps(bench.found, indent=1))
+    missed = 0
+    for name, value in bench.found.items():
+        goal, more = GOALS.get(name, (None, True))
+        met = "" if goal is None else "ok" if (value >= goal) == more or value == goal else "MISSED"
+        missed += met == "MISSED"
+        wanted = "" if goal is None else f"{'≥' if more else '≤'} {goal:,}"
+        if not options.json:
+            print(f"{name:45} {value:12,.3f}   {wanted:10} {met}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

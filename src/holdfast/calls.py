@@ -1,0 +1,260 @@
+"""What steps and effects have in common: options, running a body, answering from the journal, delivering an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from holdfast.clock import monotonic_us
+from holdfast.codec import Coder, coder_for, decode_error, result_annotation
+from holdfast.context import RunContext, Scope, StepInfo, body_scope, enter, leave
+from holdfast.errors import ResultNotStored, Undecodable, UsageError
+from holdfast.journal.replay import Entry
+from holdfast.model import Kind
+
+Duration: TypeAlias = float | timedelta
+
+_NAME = re.compile(r"[^\W\d][\w.\- ]{0,99}")
+
+
+def seconds(duration: Duration) -> float:
+    """A duration in seconds."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how patiently a failed attempt is repeated.
+
+    `attempts` counts repetitions: `Retry(3)` tries at most four times. The wait before repetition n is
+    `first * factor**(n-1)` seconds, at most `most`, varied by `jitter` (a share of it).
+
+    Example: `@hf.step(retries=hf.Retry(5, first=0.2))`
+    """
+
+    attempts: int = 3
+    first: float = 0.5
+    factor: float = 2.0
+    most: float = 60.0
+    jitter: float = 0.1
+
+    def delay_s(self, failed: int) -> float:
+        """Seconds to wait after the `failed`-th failure."""
+        base = min(self.first * self.factor ** min(failed - 1, 64), self.most)
+        return base * (1 + self.jitter * (2 * random.random() - 1))  # noqa: S311
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a step or effect is executed."""
+
+    name: str
+    retries: Retry
+    timeout_s: float | None
+    retry_on: tuple[type[BaseException], ...]
+    raises: tuple[type[BaseException], ...]
+    explicit_key: str | None = None
+
+    def changed(self, *, key: str | None, retries: int | Retry | None, timeout: Duration | None) -> Options:
+        return replace(
+            self,
+            explicit_key=self.explicit_key if key is None else explicit_key(key),
+            retries=self.retries if retries is None else as_retry(retries),
+            timeout_s=self.timeout_s if timeout is None else seconds(timeout),
+        )
+
+
+def as_retry(retries: int | Retry) -> Retry:
+    if isinstance(retries, Retry):
+        return retries
+    if not isinstance(retries, int) or retries < 0:
+        raise UsageError(f"retries= takes a number from 0 on, or hf.Retry(…); got {retries!r}.")
+    return Retry(retries)
+
+
+def as_types(types: type[BaseException] | tuple[type[BaseException], ...], option: str) -> tuple[type[BaseException], ...]:
+    given = types if isinstance(types, tuple) else (types,)
+    for each in given:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise UsageError(f"{option}= takes exception classes; got {each!r}.")
+    return given
+
+
+def explicit_key(key: str) -> str:
+    if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
+        raise UsageError(f"key= takes 1 to 200 printable characters; got {key!r}.")
+    return f"key:{key}"
+
+
+def checked_name(name: str | None, fn: Callable[..., Any]) -> str:
+    """The name under which calls are recorded: `name=`, or the function's own; never its module."""
+    chosen = name if name is not None else getattr(fn, "__name__", "")
+    if not _NAME.fullmatch(chosen) or chosen.startswith("hf."):
+        raise UsageError(
+            f"{chosen!r} cannot be a name: use letters, digits, '_', '-', '.', at most 100, not starting with 'hf.'. "
+            "Pass name= to the decorator."
+        )
+    return chosen
+
+
+class Body:
+    """A user's function, run as the body of a call."""
+
+    __slots__ = ("coder", "fn", "is_async", "where")
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        if not callable(fn):
+            raise UsageError(f"The decorator takes a function, not {fn!r}.")
+        if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+            raise UsageError(f"{fn.__name__} is a generator; a step or effect returns one value. Return a list.")
+        self.fn = fn
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.where = f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}" if hasattr(fn, "__code__") else ""
+        self.coder: Coder[Any] | None = None
+
+    def result_coder(self) -> Coder[Any]:
+        coder = self.coder
+        if coder is None:
+            coder = self.coder = coder_for(result_annotation(self.fn))
+        return coder
+
+    async def plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Outside of a run, or inside a body: an ordinary call."""
+        if self.is_async:
+            return await self.fn(*args, **kwargs)
+        return await asyncio.to_thread(self.fn, *args, **kwargs)
+
+    async def run(self, scope: Scope, info: StepInfo, args: tuple[Any, ...], kwargs: dict[str, Any], timeout_s: float | None) -> Any:
+        """Execute the body once, as part of a run; `def` in a thread."""
+        token = enter(body_scope(scope, info))
+        try:
+            if self.is_async:
+                if timeout_s is None:
+                    return await self.fn(*args, **kwargs)
+                async with asyncio.timeout(timeout_s):
+                    return await self.fn(*args, **kwargs)
+            return await self._run_in_thread(scope.run, args, kwargs, timeout_s)
+        finally:
+            leave(token)
+
+    async def _run_in_thread(self, run: RunContext, args: tuple[Any, ...], kwargs: dict[str, Any], timeout_s: float | None) -> Any:
+        work = functools.partial(contextvars.copy_context().run, self.fn, *args, **kwargs)
+        future = run.loop.run_in_executor(run.host.threads, work)
+        run.threads += 1
+        future.add_done_callback(lambda _: run.thread_ended())
+        done, _ = await asyncio.wait({future}, timeout=timeout_s)
+        if done:
+            return future.result()
+        raise LateThread(future)
+
+
+class LateThread(TimeoutError):
+    """A `def` body did not end in time; its thread lives on."""
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        super().__init__()
+        self.future = future
+
+
+def remember_key(error: BaseException, key: str) -> BaseException:
+    """Mark an exception with the call it came from, so that a retry of the run knows what to do again."""
+    error.__dict__["_holdfast_key"] = key
+    return error
+
+
+async def answer(scope: Scope, entry: Entry, coder: Coder[Any], raises: tuple[type[BaseException], ...]) -> Any:
+    """What the journal knows of a call, delivered as it once was."""
+    run = scope.run
+    outcome = entry.outcome
+    assert outcome is not None
+    if outcome.kind == Kind.cancelled:
+        return await _pending(scope, entry)
+    if run.lines == 1:
+        run.ticks.at_once(entry)
+    else:
+        await _wait_turn(scope, entry)
+    run.replayed += 1
+    run.saved_us += outcome.took
+    match outcome.kind:
+        case Kind.done:
+            try:
+                return coder.loads(run.text(outcome.payload), what=f"the recorded result of {entry.key}")
+            except Undecodable as error:
+                await run.block({"why": "result does not fit", "asked": entry.key, "seq": outcome.seq, "detail": str(error)})
+        case Kind.failed:
+            raise remember_key(decode_error(run.text(outcome.payload), raises), entry.key)
+        case Kind.unstored:
+            raise not_stored(entry.key, run.id)
+        case _:
+            raise AssertionError(outcome.kind)
+
+
+def not_stored(key: str, run_id: str) -> ResultNotStored:
+    return ResultNotStored(
+        f"Run {run_id}: {key} happened, but its result could not be stored; it is not repeated. "
+        "Return something that can be stored (annotate the return type), and see `holdfast show` for what it was."
+    )
+
+
+async def _pending(scope: Scope, entry: Entry) -> Any:
+    """A call that the code cancelled: it stays pending, never started, until the code cancels it again."""
+    ticks = scope.run.ticks
+    scope.in_call = True
+    ticks.await_cancel(entry)
+    try:
+        await scope.run.never()
+    finally:
+        scope.in_call = False
+        ticks.cancelled(entry)
+
+
+async def _wait_turn(scope: Scope, entry: Entry) -> None:
+    run = scope.run
+    turn: asyncio.Future[None] = run.loop.create_future()
+    scope.in_call = True
+    run.ticks.await_recorded(entry, lambda: None if turn.done() else turn.set_result(None))
+    try:
+        await turn
+    finally:
+        scope.in_call = False
+
+
+async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool = False) -> None:
+    """Have the outcome of a live call recorded, and return when it is the call's turn.
+
+    `shielded`: the outcome is recorded even if the code cancels the call now.
+    """
+    run = scope.run
+    if run.lines == 1:
+        record(run.ticks.next_tick())
+        if run.journal.backlogged:
+            await run.journal.wait_backlog()
+        return
+    turn: asyncio.Future[None] = run.loop.create_future()
+
+    def complete(tick: int) -> None:
+        record(tick)
+        if not turn.done():
+            turn.set_result(None)
+
+    run.ticks.complete(complete)
+    try:
+        await turn
+    except asyncio.CancelledError:
+        if not shielded:
+            run.ticks.withdraw(complete)
+        raise
+    if run.journal.backlogged:
+        await run.journal.wait_backlog()
+
+
+def elapsed_us(since_us: int) -> int:
+    return monotonic_us() - since_us

@@ -1,0 +1,36 @@
+"""Settings and where they come from: argument, then `HOLDFAST_*` in the environment, then the default."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+DEFAULT_PATH = ".holdfast/holdfast.db"
+
+
+def store_url(url: str | None) -> str:
+    """The store to use: the argument, `HOLDFAST_URL`, or `./.holdfast/holdfast.db`."""
+    return url or os.environ.get("HOLDFAST_URL") or f"sqlite:///{DEFAULT_PATH}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Bounds of the durability protocol; the defaults fit nearly everybody."""
+
+    #: records a run may have that are not on disk yet; the next call then waits
+    backlog_records: int = 1000
+    #: seconds the oldest such record may wait
+    backlog_s: float = 1.0
+    #: values larger than this many characters of JSON go into blobs
+    inline_limit: int = 8192
+    #: values larger than this are refused
+    value_limit: int = 256 * 1024 * 1024
+    #: seconds a worker's lease lasts, and how often it is renewed
+    lease_s: float = 10.0
+    renew_s: float = 2.0
+    #: claims without a new record before a run is blocked as a crash loop
+    crash_limit: int = 10
+    #: how often left-over runs of dead processes are looked for
+    sweep_s: float = 0.5
+    #: threads for `def` steps and effects
+    threads: int = 32

@@ -1,0 +1,209 @@
+"""Every error Holdfast raises.
+
+    HoldfastError
+    ├── UsageError                 the library was called wrongly
+    │   ├── NotInRun               a durable verb was called outside a run
+    │   └── NestedCall             a durable verb was called inside a step or effect body
+    ├── Unserialisable             a value cannot be stored (names its path)
+    ├── Undecodable                a stored value does not fit the type the code asks for now
+    ├── StepError                  a step or effect raised something not declared in `raises=`
+    │   ├── EffectInDoubt          an effect may or may not have happened, and the rule says: fail
+    │   ├── EffectUndone           an effect in doubt was undone by its rule
+    │   └── ResultNotStored        an effect happened, but its result could not be stored
+    ├── RetryLater                 raised by a step: try again after a while
+    ├── Declined                   a person declined a question
+    ├── RunError                   the outcome of a run, seen by whoever waits for it
+    │   ├── RunFailed              the agent raised
+    │   ├── RunCancelled           the run was cancelled
+    │   ├── RunBlocked             the run needs a fix before it can go on
+    │   └── NeedsHuman             the run is parked until a person decides
+    ├── ConflictingStart           a run with this id exists, with another agent or input
+    ├── RunNotFound                no run with this id
+    ├── AmbiguousId                an id prefix that fits several runs
+    ├── AlreadySettled             somebody decided first
+    ├── ReplayMismatch             the code asks for something the journal does not have
+    ├── CorruptJournal             stored data failed verification
+    └── StoreError                 the store cannot do what was asked
+        ├── StoreCorrupt           the file itself is damaged
+        ├── SchemaTooNew           written by a newer Holdfast
+        ├── StoreReplaced          the file was deleted or replaced under a running process
+        ├── StoreFull              no space left
+        └── ForkedConnection       a connection was used in a forked child
+
+Control flow derives from BaseException, so that `except Exception` in agent code cannot swallow it:
+
+    LeaseLost                      another worker owns the run now
+    RunParked                      the run left memory; its branches are being torn down
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """Base of every error that Holdfast raises."""
+
+
+class UsageError(HoldfastError):
+    """The library was called in a way that cannot work; the message says what to do instead."""
+
+
+class NotInRun(UsageError):
+    """A durable verb was called outside a run."""
+
+
+class NestedCall(UsageError):
+    """A durable verb was called inside the body of a step or effect."""
+
+
+class Unserialisable(HoldfastError):
+    """A value cannot be stored. `path` says where in the value, `type_name` what was found there."""
+
+    def __init__(self, message: str, *, path: str = "", type_name: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.type_name = type_name
+
+
+class Undecodable(HoldfastError):
+    """A stored value does not fit the type that the code asks for now."""
+
+
+class StepError(HoldfastError):
+    """A step or effect raised an exception that is neither builtin nor declared in `raises=`.
+
+    `error_type` and `error_message` are those of the original. To get the original class back,
+    live and after a resume, declare it: `@hf.step(raises=(MyError,))`.
+    """
+
+    def __init__(self, message: str, *, error_type: str = "", error_message: str = "") -> None:
+        super().__init__(message)
+        self.error_type = error_type
+        self.error_message = error_message
+
+
+class EffectInDoubt(StepError):
+    """An effect was cut off, nobody can tell whether it happened, and its rule is to fail."""
+
+
+class EffectUndone(StepError):
+    """An effect was cut off and its `undo` ran; whatever may have happened is taken back."""
+
+
+class ResultNotStored(StepError):
+    """An effect happened, but its result could not be stored. The effect is never repeated."""
+
+
+class RetryLater(HoldfastError):
+    """Raise it in a step or effect to be tried again after `after` seconds.
+
+    It does not count against `retries`. In an effect it states that nothing happened.
+    """
+
+    def __init__(self, after: float = 1.0, *, hold_queue: bool = False) -> None:
+        super().__init__(f"retry after {after} s")
+        self.after = after
+        self.hold_queue = hold_queue
+
+
+class Declined(HoldfastError):
+    """A person declined a question."""
+
+
+class RunError(HoldfastError):
+    """The outcome of a run, raised to whoever waits for its result."""
+
+    def __init__(self, message: str, *, run_id: str = "", token: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.token = token
+
+
+class RunFailed(RunError):
+    """The agent raised; the original exception is the `__cause__` where it can be rebuilt."""
+
+
+class RunCancelled(RunError):
+    """The run was cancelled."""
+
+
+class RunBlocked(RunError):
+    """The run needs a fix before it can go on; `reason` says which."""
+
+    def __init__(self, message: str, *, run_id: str = "", token: str = "", reason: dict[str, Any] | None = None) -> None:
+        super().__init__(message, run_id=run_id, token=token)
+        self.reason = reason or {}
+
+
+class NeedsHuman(RunError):
+    """The run is parked until a person decides; `command` shows how."""
+
+    def __init__(self, message: str, *, run_id: str = "", token: str = "", command: str = "") -> None:
+        super().__init__(message, run_id=run_id, token=token)
+        self.command = command
+
+
+class ConflictingStart(HoldfastError):
+    """A run with this id exists already, with another agent or other arguments."""
+
+
+class RunNotFound(HoldfastError):
+    """There is no run with this id in this store."""
+
+
+class AmbiguousId(HoldfastError):
+    """The id prefix fits several runs."""
+
+
+class AlreadySettled(HoldfastError):
+    """The effect is not in doubt (any more): somebody, or a verification, was first."""
+
+
+class ReplayMismatch(HoldfastError):
+    """The code asks for something that the journal does not have; nothing was executed."""
+
+    def __init__(self, message: str, *, reason: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or {}
+
+
+class CorruptJournal(HoldfastError):
+    """Stored data of a run failed verification; the run is quarantined."""
+
+    def __init__(self, message: str, *, run_id: str = "", seq: int | None = None) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.seq = seq
+
+
+class StoreError(HoldfastError):
+    """The store cannot do what was asked."""
+
+
+class StoreCorrupt(StoreError):
+    """The database file itself is damaged."""
+
+
+class SchemaTooNew(StoreError):
+    """The store was written by a newer Holdfast; nothing was touched."""
+
+
+class StoreReplaced(StoreError):
+    """The database file was deleted or replaced while this process used it."""
+
+
+class StoreFull(StoreError):
+    """There is no space left for the store to write."""
+
+
+class ForkedConnection(StoreError):
+    """A store opened before a fork was used in the child process."""
+
+
+class LeaseLost(BaseException):
+    """Another worker owns the run now; nothing this process writes for it will be accepted."""
+
+
+class RunParked(BaseException):
+    """The run left memory; a branch that still runs is being torn down."""

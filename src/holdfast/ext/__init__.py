@@ -1,0 +1,1 @@
+"""Adapters for agent frameworks, one file each; import the one you need."""

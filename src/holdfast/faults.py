@@ -1,0 +1,78 @@
+"""Named crash points: places where a test can make the process die.
+
+`HOLDFAST_FAULT=effect.after_body:kill@3` kills the process (SIGKILL) the third time it passes that point.
+Actions: `kill`, `exit` (os._exit without clean-up), `raise` (OSError), `stop` (SIGSTOP).
+`HOLDFAST_FAULT_TRACE=FILE` appends the name of each point passed, so a harness can enumerate them.
+Without these variables a point costs one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+
+class Faults:
+    """What the environment asked for; one per process, read once."""
+
+    def __init__(self, spec: str, trace: str) -> None:
+        self.trace_fd = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if trace else -1
+        self.name, _, action = spec.partition(":")
+        self.action, _, count = action.partition("@")
+        self.at = int(count or 1)
+        self.passed: Counter[str] = Counter()
+
+    def hit(self, name: str) -> None:
+        self.passed[name] += 1
+        if self.trace_fd >= 0:
+            os.write(self.trace_fd, f"{name}\n".encode())
+        if name != self.name or self.passed[name] != self.at:
+            return
+        match self.action:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exit":
+                os._exit(9)
+            case "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "raise":
+                raise OSError(5, f"injected fault at {name}")
+            case other:
+                raise ValueError(f"HOLDFAST_FAULT: unknown action {other!r}; use kill, exit, stop or raise")
+
+
+_spec, _trace = os.environ.get("HOLDFAST_FAULT", ""), os.environ.get("HOLDFAST_FAULT_TRACE", "")
+_faults = Faults(_spec, _trace) if _spec or _trace else None
+
+#: Every crash point with what has just happened there. `point()` accepts these names only (a test checks).
+POINTS = {
+    "start.before_commit": "a new run is about to be stored",
+    "start.after_commit": "the run is stored and owned, nothing ran yet",
+    "claim.after_commit": "a left-over run was taken over, nothing ran yet",
+    "step.before_body": "a step was called and is not recorded yet",
+    "step.after_body": "the step's body ended, its outcome is not recorded",
+    "effect.before_intent": "an effect was called, its intent is not durable",
+    "effect.after_intent": "the intent is durable, the body has not started",
+    "effect.after_body": "the effect happened, its outcome is not recorded",
+    "effect.after_outcome": "the outcome is appended, not yet known to be durable",
+    "settle.before_record": "a verdict on an effect in doubt is known, not recorded",
+    "settle.after_record": "the verdict is recorded",
+    "undo.before": "an undo is about to run",
+    "undo.after": "an undo ran and is recorded",
+    "child.before_start": "a child run is about to be stored",
+    "child.after_start": "the child run is stored, the parent has not heard of it",
+    "append.before_commit": "a batch was written into the transaction, not committed",
+    "append.after_commit": "the batch is committed, nobody was told",
+    "finish.before": "the agent returned, its result is not durable",
+    "finish.after": "the result is durable, nobody was told",
+    "resolve.before_commit": "a person's verdict is about to be stored",
+    "resolve.after_commit": "a person's verdict is stored",
+    "migrate.before_commit": "a migration was applied, not committed",
+}
+
+
+def point(name: str) -> None:
+    """Die here if the environment says so."""
+    if _faults is not None:
+        _faults.hit(name)

@@ -1,0 +1,270 @@
+"""What a caller holds: a run, and an effect in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from holdfast import control
+from holdfast.codec import Coder, coder_for, decode_error, encode_error
+from holdfast.errors import (
+    CorruptJournal,
+    NeedsHuman,
+    RunBlocked,
+    RunCancelled,
+    RunFailed,
+    RunNotFound,
+    UsageError,
+)
+from holdfast.history import Receipt, RunInfo, TimelineItem, Verification, info_of, receipts_of, timeline_of, verify
+from holdfast.history import in_doubt_of as open_doubts
+from holdfast.journal.integrity import check_blob
+from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId
+from holdfast.store.base import Store
+from holdfast.verbs.child import Agent
+from holdfast.verbs.effect import Verdict
+
+R = TypeVar("R")
+
+_POLL_S = 0.05
+
+
+class Ending(Protocol):
+    """An execution in this process."""
+
+    ended: asyncio.Future[None]
+    error: BaseException | None
+
+
+class Here(Protocol):
+    """The executor of this process."""
+
+    agents: dict[str, Agent[..., Any]]
+
+    def local(self, run_id: RunId) -> Ending | None: ...
+
+    async def take_up(self, run_id: RunId, *, reopen: tuple[str, str] | None = None) -> bool: ...
+
+
+class Run(Generic[R]):
+    """A run, wherever it executes: look at it, wait for it, act on it.
+
+    `token` ("run@thread") is all that another process needs to find it again.
+    """
+
+    def __init__(self, store: Store, run_id: RunId, thread_id: ThreadId, *, here: Here | None) -> None:
+        self._store = store
+        self._here = here
+        self.id = run_id
+        self.thread_id = thread_id
+
+    @property
+    def token(self) -> str:
+        """The resume token."""
+        return f"{self.id}@{self.thread_id}"
+
+    def __repr__(self) -> str:
+        return f"<run {self.token}>"
+
+    async def _row(self) -> RunRow:
+        row = await self._store.run(self.id)
+        if row is None:
+            raise RunNotFound(f"There is no run {self.id} in {self._store.url}.")
+        return row
+
+    async def _load(self) -> tuple[RunRow, list[Record]]:
+        loaded = await self._store.load(self.id)
+        if loaded is None:
+            raise RunNotFound(f"There is no run {self.id} in {self._store.url}.")
+        return loaded
+
+    # looking
+
+    async def info(self) -> RunInfo:
+        """Where the run stands, in one object.
+
+        Example: `print((await run.info()).now)`
+        """
+        row = await self._row()
+        return info_of(row, is_lost=row.owner is not None and row.owner in await self._store.dead_workers())
+
+    async def status(self) -> Status:
+        """Where the run stands, in one word."""
+        return (await self._row()).status
+
+    async def history(self) -> list[TimelineItem]:
+        """Everything that happened, in order: calls, attempts, outages, settlements."""
+        return timeline_of(*await self._load())
+
+    async def receipts(self) -> list[Receipt]:
+        """One for each time the run was resumed: what was replayed, what was executed, what that saved."""
+        return receipts_of(*await self._load())
+
+    async def verify_journal(self) -> Verification:
+        """Check every stored byte of the run against its hashes; nothing is changed."""
+        return await verify(self._store, self.id)
+
+    async def in_doubt(self) -> list[InDoubt]:
+        """The effects that may or may not have happened and that a person must settle."""
+        row, records = await self._load()
+        return [
+            InDoubt(self._store, self.id, d.key, d.name, d.attempt, d.args, d.idempotency_key, d.since, d.cause)
+            for d in open_doubts(row, records)
+        ]
+
+    # waiting
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait for the end of the run: what the agent returned, or RunFailed, RunCancelled, RunBlocked, NeedsHuman.
+
+        Example: `text = await run.result(timeout=60)`
+        """
+        async with asyncio.timeout(timeout):
+            row = await self._wait_decided()
+        agent = self._here.agents.get(row.agent) if self._here is not None else None
+        value: R = await self._outcome(row, agent.coder if agent is not None else coder_for(Any))
+        return value
+
+    async def result_of(self, agent: Agent[..., R]) -> R:
+        """As `result()`, typed by the agent."""
+        value: R = await self._outcome(await self._wait_decided(), agent.coder)
+        return value
+
+    async def _wait_decided(self) -> RunRow:
+        """Wait until the run is over, or cannot go on without somebody."""
+        waited_s = 0.0
+        while True:
+            execution = self._here.local(self.id) if self._here is not None else None
+            if execution is not None:
+                await asyncio.shield(execution.ended)
+                if execution.error is not None:
+                    raise execution.error
+            row = await self._row()
+            if row.status.is_final or row.status in (Status.blocked, Status.in_doubt, Status.quarantined, Status.paused):
+                return row
+            if self._here is not None and row.agent in self._here.agents and waited_s >= _POLL_S:
+                await self._here.take_up(self.id)
+            await asyncio.sleep(min(_POLL_S + waited_s / 20, 0.5))
+            waited_s += _POLL_S
+
+    async def _outcome(self, row: RunRow, coder: Coder[Any]) -> Any:
+        token = self.token
+        match row.status:
+            case Status.blocked:
+                raise _blocked(row)
+            case Status.in_doubt:
+                effects = ", ".join(e["key"] for e in (row.reason or {}).get("effects", []))
+                command = f"holdfast in-doubt {self.id}"
+                raise NeedsHuman(
+                    f"Run {self.id} is in doubt about {effects}: nobody can tell whether it happened. Look at the "
+                    f"evidence with `{command}`, then settle it with `holdfast resolve`.",
+                    run_id=self.id,
+                    token=token,
+                    command=command,
+                )
+            case Status.paused:
+                raise NeedsHuman(f"Run {self.id} is paused.", run_id=self.id, token=token, command=f"holdfast resume {self.id}")
+            case Status.quarantined:
+                raise CorruptJournal((row.reason or {}).get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
+            case _:
+                pass
+        row, records = await self._load()
+        end = next(r for r in reversed(records) if r.kind == Kind.finished)
+        text = await self._text(end.payload)
+        match row.status:
+            case Status.done:
+                return coder.loads(text, what=f"the result of run {self.id}")
+            case Status.failed:
+                cause = decode_error(text, ())
+                raise RunFailed(f"Run {self.id} failed: {type(cause).__name__}: {cause}", run_id=self.id, token=token) from cause
+            case _:
+                raise RunCancelled(f"Run {self.id} was cancelled.", run_id=self.id, token=token)
+
+    async def _text(self, payload: str | None) -> str:
+        if payload is None:
+            return "null"
+        if not payload.startswith("@"):
+            return payload
+        digest = payload[1:].partition(":")[0]
+        return check_blob(self.id, digest, (await self._store.blobs(self.id, [digest])).get(digest)).decode()
+
+    # acting
+
+    async def resume(self) -> None:
+        """Have the run go on: blocked, it is tried again; left over, it is taken over; live or final, nothing happens.
+
+        A quarantined run raises CorruptJournal. Needs an app that knows the agent (`hf.connect(agents=[…])`).
+        """
+        row = await self._row()
+        if row.status is Status.quarantined:
+            raise CorruptJournal((row.reason or {}).get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
+        if not row.status.is_final:
+            await self._executor().take_up(self.id)
+
+    async def retry(self, *, by: str | None = None, note: str = "") -> None:
+        """Open a failed or cancelled run again: what ended it is done anew, everything before it is kept.
+
+        Example: `await run.retry(note="the API is back")`
+        """
+        row = await self._row()
+        if row.status not in (Status.failed, Status.cancelled):
+            raise UsageError(f"Run {self.id} is {row.status}; only failed and cancelled runs can be retried.")
+        await self._executor().take_up(self.id, reopen=(control.actor(by), note))
+
+    def _executor(self) -> Here:
+        if self._here is None:
+            raise UsageError("This app executes nothing: pass the agents to hf.connect(agents=[…]).")
+        return self._here
+
+
+def _blocked(row: RunRow) -> RunBlocked:
+    reason = dict(row.reason or {})
+    lines = [f"Run {row.id} is blocked: {reason.get('why', 'unknown')}."]
+    if reason.get("asked"):
+        where = f" ({reason['where']})" if reason.get("where") else ""
+        lines.append(f"The code asks for {reason['asked']}{where}.")
+    for each in reason.get("recorded", []):
+        doubt = " (not known whether it happened)" if each["open"] else ""
+        lines.append(f"The journal has {each['key']} at seq {each['seq']}{doubt}.")
+    lines += [str(reason[k]) for k in ("detail", "advice") if reason.get(k)]
+    return RunBlocked("\n".join(lines), run_id=row.id, token=f"{row.id}@{row.thread_id}", reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """An effect that may or may not have happened."""
+
+    _store: Store
+    run_id: str
+    key: str
+    name: str
+    attempt: int
+    args: str | None  #: what it was called with, as JSON text
+    idempotency_key: str
+    since: int  #: when its intent was recorded, µs
+    cause: str
+
+    @overload
+    async def resolve(self, verdict: Verdict[Any], *, by: str | None = None, note: str = "") -> None: ...
+    @overload
+    async def resolve(self, verdict: Exception, *, by: str | None = None, note: str = "") -> None: ...
+    async def resolve(self, verdict: Verdict[Any] | Exception, *, by: str | None = None, note: str = "") -> None:
+        """Say what became of it: `hf.landed(result)`, `hf.not_landed()`, or an exception for the agent to see.
+
+        Stored with who said so and why; the run goes on from there. AlreadySettled if somebody was first.
+
+        Example: `await doubt.resolve(hf.landed("msg-17"), note="seen in the outbox")`
+        """
+        if isinstance(verdict, Exception):
+            body = {"verdict": "failed", "error": encode_error(verdict)}
+        elif not isinstance(verdict, Verdict):
+            raise UsageError(f"resolve() takes hf.landed(…), hf.not_landed() or an exception, not {verdict!r}.")
+        elif verdict.has_landed:
+            coder: Coder[Any] = coder_for(type(verdict.result))
+            body = {"verdict": "landed", "value": coder.dumps(verdict.result, what="the result")}
+        else:
+            body = {"verdict": "not_landed"}
+        await control.resolve(self._store, RunId(self.run_id), self.key, body, by=by, note=note)
+
+

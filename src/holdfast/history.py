@@ -1,0 +1,530 @@
+"""The read side: what a run's row and records tell a person. Pure functions; only `verify` reads the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt
+from holdfast.journal.integrity import check_blob, check_mail, check_records, check_row
+from holdfast.journal.replay import Replay
+from holdfast.model import OUTCOMES, Kind, Record, RunId, RunRow, Status
+from holdfast.store.base import Store
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OWN_PREFIX = "hf."
+_BLOBS_AT_ONCE = 20
+_PROOFS = {
+    "lock": "its lock is free",
+    "boot": "the machine was restarted",
+    "lease": "its lease ran out",
+    "released": "it gave the run back",
+}
+_VERDICTS = {
+    "landed": "it happened",
+    "not_landed": "it did not happen",
+    "retry": "done again",
+    "undo": "undone",
+    "fail": "failed",
+    "failed": "failed",
+}
+
+
+def as_time(at_us: int) -> datetime:
+    """A stored time, in UTC."""
+    return _EPOCH + timedelta(microseconds=at_us)
+
+
+class _Facts:
+    """Gives the dataclasses here `as_dict()`."""
+
+    __slots__ = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything in it, ready for JSON."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Status):
+        return value.value
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo(_Facts):
+    """Where a run stands.
+
+    Example: `print((await run.info()).now)`
+    """
+
+    id: str
+    thread_id: str
+    token: str
+    agent: str
+    status: Status
+    now: str  #: what it is doing or waiting for, in a few words
+    parent_id: str | None
+    created_at: datetime
+    updated_at: datetime
+    steps: int
+    effects: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+    reason: Mapping[str, Any] | None
+    epoch: int  #: how often the run was taken up
+    records: int
+    is_lost: bool  #: the process that had it died; any worker may take it up
+    progress: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt(_Facts):
+    """What one resume did: taken from the journal, answered by it, and saved by that.
+
+    Example: `for receipt in await run.receipts(): print(receipt.replayed, receipt.saved_cost)`
+    """
+
+    at: datetime
+    worker: str
+    lost: str | None  #: the worker that died, or None if the run had been given back
+    proof: str  #: how that is known
+    down_s: float
+    replayed: int
+    executed: int
+    in_doubt: list[dict[str, Any]]  #: {"key", "verdict", "by"}, settled by this execution
+    saved_s: float
+    saved_input_tokens: int
+    saved_output_tokens: int
+    saved_cost: float
+    code_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineItem(_Facts):
+    """One thing that happened to a run: a call, an outage, a settlement, a note."""
+
+    at: datetime
+    seq: int
+    key: str
+    name: str
+    kind: str  #: step, effect, child, timeout, race, now; started, outage, resumed, retried, patched, note, finished
+    status: str
+    took_s: float | None
+    attempt: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtInfo(_Facts):
+    """An effect that may or may not have happened."""
+
+    key: str
+    name: str
+    attempt: int
+    args: str | None
+    idempotency_key: str
+    since: int  #: when its intent was recorded, µs
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification(_Facts):
+    """What checking every stored byte of a run found."""
+
+    run_id: str
+    is_ok: bool
+    records: int
+    blobs: int
+    problem: str | None = None
+    seq: int | None = None
+
+
+# the run as a whole
+
+
+def info_of(row: RunRow, *, is_lost: bool = False) -> RunInfo:
+    """The row, for people."""
+    summary = row.summary
+    progress = summary.get("progress")
+    is_lost = is_lost and not row.status.is_final
+    return RunInfo(
+        id=row.id,
+        thread_id=row.thread_id,
+        token=f"{row.id}@{row.thread_id}",
+        agent=row.agent,
+        status=row.status,
+        now=_now(row, progress, is_lost),
+        parent_id=row.parent_id,
+        created_at=as_time(row.created_at),
+        updated_at=as_time(row.updated_at),
+        steps=int(summary.get("steps", 0)),
+        effects=int(summary.get("effects", 0)),
+        input_tokens=int(summary.get("input_tokens", 0)),
+        output_tokens=int(summary.get("output_tokens", 0)),
+        cost=float(summary.get("cost", 0.0)),
+        reason=row.reason,
+        epoch=row.epoch,
+        records=row.head_seq,
+        is_lost=is_lost,
+        progress=progress,
+    )
+
+
+def _now(row: RunRow, progress: Mapping[str, Any] | None, is_lost: bool) -> str:
+    reason = row.reason or {}
+    if is_lost:
+        return "cut off, recoverable"
+    match row.status:
+        case Status.in_doubt:
+            return ", ".join(f"{e.get('key', '?')} ({e.get('cause', 'unknown')})" for e in reason.get("effects", []))
+        case Status.blocked:
+            asked = f": {reason['asked']}" if reason.get("asked") else ""
+            return f"{reason.get('why', 'unknown')}{asked}"
+        case Status.quarantined:
+            return _quarantine_reason(row)
+        case Status.waiting | Status.sleeping | Status.paused:
+            return str(reason.get("detail") or reason.get("why") or "")
+        case Status.queued if reason.get("why"):
+            return str(reason["why"])
+        case Status.running | Status.queued if progress is not None:
+            return progress_text(progress)
+        case _:
+            return str(row.summary.get("now", ""))
+
+
+def _quarantine_reason(row: RunRow) -> str:
+    reason = row.reason or {}
+    return str(reason.get("detail") or reason.get("message") or "its stored data failed verification")
+
+
+def progress_text(progress: Mapping[str, Any]) -> str:
+    """`3/10 reading pages`"""
+    total = progress.get("total")
+    share = f"{_number(progress.get('done', 0))}{'' if total is None else '/' + _number(total)}"
+    return f"{share} {progress.get('note', '')}".strip()
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+# receipts
+
+
+def receipts_of(row: RunRow, records: Sequence[Record]) -> list[Receipt]:
+    """One for each time the run was taken up again."""
+    claims = [r for r in records if r.kind == Kind.claimed]
+    return [
+        _receipt(records, claim, code_changed=_note(claim).get("code") != _note(former).get("code"))
+        for former, claim in pairwise(claims)
+    ]
+
+
+def _receipt(records: Sequence[Record], claim: Record, *, code_changed: bool) -> Receipt:
+    note = _note(claim)
+    superseded = _superseded(r for r in records if r.epoch <= claim.epoch)
+    before = [r for r in records if r.seq < claim.seq]
+    answered: dict[str, Record] = {
+        r.key: r for r in before if _is_answer(r) and r.seq not in superseded and r.generation == claim.generation
+    }
+    here = [r for r in records if r.epoch == claim.epoch and r.seq > claim.seq]
+    used = [_note(r) for r in before if r.kind == Kind.noted and r.name == "usage" and (not r.key or r.key in answered)]
+    settled = [(r.key, _note(r)) for r in here if r.kind == Kind.settled]
+    return Receipt(
+        at=as_time(claim.at),
+        worker=claim.name,
+        lost=note.get("lost"),
+        proof=str(note.get("proof", "")),
+        down_s=max(0.0, (claim.at - before[-1].at) / 1e6) if before else 0.0,
+        replayed=len(answered),
+        executed=sum(_is_answer(r) for r in here),
+        in_doubt=[{"key": key, "verdict": said.get("verdict"), "by": said.get("by")} for key, said in settled],
+        saved_s=sum(r.took for r in answered.values()) / 1e6,
+        saved_input_tokens=sum(int(u.get("input_tokens", 0)) for u in used),
+        saved_output_tokens=sum(int(u.get("output_tokens", 0)) for u in used),
+        saved_cost=sum(float(u.get("cost", 0.0)) for u in used),
+        code_changed=code_changed,
+    )
+
+
+def _is_answer(record: Record) -> bool:
+    """Is it the outcome of a call that the agent's author wrote, and did the agent get to see it?"""
+    is_outcome = record.kind in OUTCOMES and record.kind != Kind.cancelled
+    return is_outcome and not record.name.startswith(_OWN_PREFIX)
+
+
+def _superseded(records: Iterator[Record]) -> set[int]:
+    return {seq for r in records if r.kind == Kind.reopened for seq in _note(r).get("superseded", [])}
+
+
+def _note(record: Record) -> dict[str, Any]:
+    """A record's payload, where it is an object; damaged ones are shown as empty, `verify` is what reports them."""
+    try:
+        found = json.loads(record.payload or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# effects in doubt
+
+
+def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
+    """The effects that a person must settle."""
+    if row.status not in (Status.in_doubt, Status.blocked):
+        return []
+    causes = {e.get("key"): _cause(e) for e in (row.reason or {}).get("effects", [])}
+    found = []
+    for entry in Replay(records, generation=row.generation, code="").entries.values():
+        intent = entry.intent
+        if intent is None or entry.outcome is not None:
+            continue
+        key = str(_note(intent).get("idempotency_key", ""))
+        cause = causes.get(entry.key, "crash")
+        found.append(DoubtInfo(entry.key, entry.name, intent.attempt, entry.args, key, intent.at, cause))
+    return found
+
+
+def _cause(effect: Mapping[str, Any]) -> str:
+    parts = [str(effect.get("cause", "unknown"))]
+    parts += [str(effect[each]) for each in ("error", "refused") if effect.get(each)]
+    if effect.get("verify_error"):
+        parts.append(f"verify failed: {effect['verify_error']}")
+    elif effect.get("verify"):
+        parts.append(f"verify said {effect['verify']}")
+    return "; ".join(parts)
+
+
+# the timeline
+
+
+def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False) -> list[TimelineItem]:
+    """What happened, in order: a call stands where it ended, one that is open where it began."""
+    superseded = _superseded(iter(records))
+    calls: dict[str, _Call] = {}
+    items: list[TimelineItem] = []
+    claims: list[Record] = []
+    for record in records:
+        match record.kind:
+            case Kind.created:
+                items.append(_item(record, "started", "started", detail=_version(record)))
+            case Kind.claimed:
+                if claims:
+                    items.append(_outage(records, claims[-1], record))
+                claims.append(record)
+            case Kind.noted if record.name == "usage" and record.key:
+                calls.setdefault(record.key, _Call()).usage.append(_note(record))
+            case Kind.noted if record.name == "unstable":
+                items.append(_item(record, "note", "unstable", detail="called with other arguments than recorded"))
+            case Kind.noted if record.name not in ("usage", "progress"):
+                items.append(_item(record, "note", record.name, detail=_short(record.payload)))
+            case Kind.patched:
+                items.append(_item(record, "patched", "patched"))
+            case Kind.reopened:
+                detail = _join(f"by {record.name}", _note(record).get("note"))
+                items.append(_item(record, "retried", "retried", detail=detail))
+            case Kind.finished:
+                items.append(_item(record, "finished", record.name, detail=_ending(record)))
+            case Kind.noted:
+                pass
+            case kind if kind in OUTCOMES:
+                call = calls.pop(record.key, None) or _Call()
+                items.append(call.ended(record, is_superseded=record.seq in superseded))
+            case _:
+                calls.setdefault(record.key, _Call()).take(record)
+    is_live = row.status is Status.running and not is_lost
+    open_items = [c.open(is_live=is_live and c.epoch == row.epoch) for c in calls.values() if c.first is not None]
+    return sorted([*items, *open_items], key=lambda item: item.seq)
+
+
+class _Call:
+    """A call whose end was not seen yet."""
+
+    def __init__(self) -> None:
+        self.first: Record | None = None
+        self.intent: Record | None = None
+        self.epoch = 0
+        self.cut_off = 0
+        self.failures: list[str] = []
+        self.settlements: list[Record] = []
+        self.usage: list[dict[str, Any]] = []
+        self.child = ""
+        self.is_effect = False
+
+    def take(self, record: Record) -> None:
+        self.first = self.first or record
+        if self.epoch and record.epoch > self.epoch and record.kind == Kind.started:
+            self.cut_off += 1
+        self.epoch = record.epoch
+        match record.kind:
+            case Kind.attempt:
+                self.failures.append(_error_text(_note(record).get("error")))
+                self.intent = None
+            case Kind.intent:
+                self.intent = record
+                self.is_effect = True
+            case Kind.child:
+                self.child = str(_note(record).get("run", ""))
+            case Kind.settled:
+                self.settlements.append(record)
+                if _note(record).get("verdict") in ("not_landed", "retry"):
+                    self.intent = None
+            case _:
+                pass
+
+    def _kind(self, record: Record) -> str:
+        if record.name.startswith(_OWN_PREFIX):
+            return record.name.removeprefix(_OWN_PREFIX)
+        if self.child:
+            return "child"
+        return "effect" if self.is_effect else "step"
+
+    def _story(self) -> list[str]:
+        parts = [f"child {self.child}"] if self.child else []
+        if self.cut_off:
+            parts.append(f"cut off {self.cut_off}×, done again")
+        if self.failures:
+            times = "one attempt" if len(self.failures) == 1 else f"{len(self.failures)} attempts"
+            parts.append(f"{times} failed ({self.failures[-1]})")
+        parts += [settlement_text(_note(each)) for each in self.settlements]
+        if self.usage:
+            parts.append(_usage_text(self.usage))
+        return parts
+
+    def ended(self, record: Record, *, is_superseded: bool) -> TimelineItem:
+        parts, status = self._story(), str(record.kind)
+        if record.name == "hf.timeout":
+            status = "expired" if _note(record).get("expired") else "done"
+        elif record.kind == Kind.failed:
+            parts.append(_error_text(_note(record)))
+        elif record.kind == Kind.unstored:
+            status = "not stored"
+            parts.append(str(_note(record).get("error", "")))
+        elif record.payload is not None and record.payload.startswith("@"):
+            parts.append(f"result of {record.payload.partition(':')[2]} bytes")
+        if is_superseded:
+            parts.append("done again by a retry")
+        took_s = None if record.name.startswith(_OWN_PREFIX) and record.name != "hf.timeout" else record.took / 1e6
+        return _item(record, self._kind(record), status, took_s=took_s, detail=_join(*parts))
+
+    def open(self, *, is_live: bool) -> TimelineItem:
+        assert self.first is not None
+        if is_live:
+            status = "running"
+        elif self.intent is not None:
+            status = "in doubt"
+        elif self.failures and self.first.kind != Kind.started:
+            status = "to be retried"
+        else:
+            status = "cut off"
+        return _item(self.intent or self.first, self._kind(self.first), status, detail=_join(*self._story()))
+
+
+def _item(record: Record, kind: str, status: str, *, took_s: float | None = None, detail: str = "") -> TimelineItem:
+    return TimelineItem(
+        as_time(record.at), record.seq, record.key, record.name, kind, status, took_s, record.attempt, detail
+    )
+
+
+def _outage(records: Sequence[Record], former: Record, claim: Record) -> TimelineItem:
+    note = _note(claim)
+    before = records[claim.seq - 2] if claim.seq >= 2 and claim.seq - 2 < len(records) else former
+    down_s = max(0.0, (claim.at - before.at) / 1e6)
+    changed = "code changed" if note.get("code") != _note(former).get("code") else ""
+    if note.get("lost"):
+        proof = _PROOFS.get(str(note.get("proof")), note.get("proof"))
+        detail = _join(f"{note['lost']} lost ({proof})", f"resumed by {claim.name}", changed)
+        return _item(claim, "outage", "process lost", took_s=down_s, detail=detail)
+    return _item(claim, "resumed", "resumed", took_s=down_s, detail=_join(f"by {claim.name}", changed))
+
+
+def settlement_text(note: Mapping[str, Any]) -> str:
+    """`in doubt (crash) → landed, says verify`"""
+    cause = (note.get("evidence") or {}).get("cause", "unknown")
+    verdict, by = str(note.get("verdict")), str(note.get("by"))
+    who = {"person": note.get("actor") or "a person", "on_doubt": "its rule"}.get(by, by)
+    said = f"in doubt ({cause}) → {_VERDICTS.get(verdict, verdict)}, says {who}"
+    return f"{said}: {note['note']}" if note.get("note") else said
+
+
+def _version(record: Record) -> str:
+    note = _note(record)
+    version = f"version {note['version']}" if note.get("version") else ""
+    return _join(f"code {str(note.get('code', ''))[:8]}", version)
+
+
+def _ending(record: Record) -> str:
+    return _error_text(_note(record)) if record.name == Status.failed else ""
+
+
+def _error_text(tree: Any) -> str:
+    if not isinstance(tree, dict) or "type" not in tree:
+        return ""
+    message = str(tree.get("message", ""))
+    return f"{tree['type']}: {message}" if message else str(tree["type"])
+
+
+def _usage_text(used: Sequence[Mapping[str, Any]]) -> str:
+    asked, answered = (sum(int(u.get(each, 0)) for u in used) for each in ("input_tokens", "output_tokens"))
+    tokens = f"{asked}→{answered} tok"
+    cost = sum(float(u.get("cost", 0.0)) for u in used)
+    return f"{tokens} ${cost:.4g}" if cost else tokens
+
+
+def _short(payload: str | None) -> str:
+    text = payload or ""
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _join(*parts: object) -> str:
+    return ", ".join(str(part) for part in parts if part)
+
+
+# verification
+
+
+async def verify(store: Store, run_id: str) -> Verification:
+    """Check every stored byte of a run against its hashes; changes nothing, and reports damage instead of raising."""
+    wanted = RunId(run_id)
+    records = blobs = 0
+    seq: int | None = None
+    try:
+        loaded = await store.load(wanted)
+        if loaded is None:
+            raise RunNotFound(f"There is no run {run_id} in {store.url}.")
+        row, stored = loaded
+        records = len(stored)
+        check_records(row, stored)
+        if row.status is not Status.quarantined:
+            check_row(row)
+        texts = ((r.seq, text) for r in stored for text in (r.payload, r.args))
+        named = {text[1:].partition(":")[0]: seq for seq, text in texts if text and text[0] == "@"}
+        digests = sorted(named)
+        for start in range(0, len(digests), _BLOBS_AT_ONCE):
+            some = digests[start : start + _BLOBS_AT_ONCE]
+            seq = named[some[0]]
+            found = await store.blobs(wanted, some)
+            for digest in some:
+                seq = named[digest]
+                check_blob(wanted, digest, found.get(digest))
+                blobs += 1
+        seq = None
+        for mail in await store.mail(wanted, after=0):
+            check_mail(mail)
+    except CorruptJournal as error:
+        return Verification(run_id, False, records, blobs, str(error), error.seq if error.seq is not None else seq)
+    except StoreCorrupt as error:
+        return Verification(run_id, False, records, blobs, str(error), seq)
+    if row.status is Status.quarantined:
+        return Verification(run_id, False, records, blobs, _quarantine_reason(row))
+    return Verification(run_id, True, records, blobs)

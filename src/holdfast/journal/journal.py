@@ -1,0 +1,305 @@
+"""The write side of one run's journal.
+
+Records are drafts until a batch is formed: only then do they get their number and hash, so a `started` that its outcome
+overtook leaves no gap, and a batch that is submitted again is the same to the byte. Nothing here waits for the disk
+except `barrier()` and a backlog that is too long. A batch is formed when somebody waits for it, when enough drafts have
+come together, or when the run has nothing more to say for a turn of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.clock import monotonic_us, now_us
+from holdfast.codec import blob_digest
+from holdfast.config import Settings
+from holdfast.errors import Unserialisable
+from holdfast.journal.integrity import record_hash, seal_row
+from holdfast.model import Append, Applied, Kind, Record, RunRow, Status
+from holdfast.store.base import Store
+
+#: (kind, key, name, attempt, tick, at, took, args_digest, args, payload)
+Draft = tuple[str, str, str, int, int, int, int, str, "str | None", "str | None"]
+
+_BATCH = 250
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call that began; its `started` record is written only if a batch is formed before its outcome."""
+
+    key: str
+    name: str
+    attempt: int
+    at: int
+    args_digest: str
+    args: str | None
+    payload: str | None = None
+    written: bool = False
+
+
+class Journal:
+    """Appends to one run, as its owner. Lives on the event loop's thread."""
+
+    def __init__(self, store: Store, row: RunRow, settings: Settings, on_lost: Callable[[BaseException | None], None]) -> None:
+        self.row = row
+        self.store = store
+        self._settings = settings
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._drafts: list[Draft] = []
+        self._blobs: list[tuple[str, bytes]] = []
+        self._stored_blobs: set[str] = set()
+        self._open: dict[str, OpenCall] = {}
+        self._fresh_open: dict[str, OpenCall] = {}
+        self._head_seq = row.head_seq
+        self._head_hash = row.head_hash
+        self._durable_seq = row.head_seq
+        self._undurable_since_us = 0
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._turn_scheduled = False
+        self._drafts_last_turn = 0
+        self.lost = False
+        self.summary: dict[str, Any] = dict(row.summary)
+
+    # what the run says
+
+    def begin(self, call: OpenCall) -> None:
+        """A call began. It costs no record unless it is still open when a batch is formed."""
+        self._open[call.key] = self._fresh_open[call.key] = call
+        if not self._turn_scheduled:
+            self._schedule_turn()
+
+    def end(self, key: str, kind: str, *, tick: int, took: int, payload: str | None, args: str | None = None) -> None:
+        """The outcome of a call that began with `begin`."""
+        call = self._open.pop(key)
+        if not call.written:
+            del self._fresh_open[key]
+            args = call.args
+        self.add(kind, key, call.name, attempt=call.attempt, tick=tick, took=took, digest=call.args_digest, args=args, payload=payload)
+
+    def is_open(self, key: str) -> bool:
+        return key in self._open
+
+    def forget(self, key: str) -> None:
+        """An open call ends without an outcome of its own (a following record says what became of it)."""
+        self._open.pop(key, None)
+        self._fresh_open.pop(key, None)
+
+    def add(
+        self,
+        kind: str,
+        key: str,
+        name: str,
+        *,
+        attempt: int = 1,
+        tick: int = 0,
+        took: int = 0,
+        digest: str = "",
+        args: str | None = None,
+        payload: str | None = None,
+    ) -> None:
+        """One more record."""
+        limit = self._settings.inline_limit
+        if payload is not None and len(payload) > limit:
+            payload = self._spill(payload, f"the result of {key}")
+        if args is not None and len(args) > limit:
+            args = self._spill(args, f"the arguments of {key}")
+        self._drafts.append((kind, key, name, attempt, tick, now_us(), took, digest, args, payload))
+        pending = len(self._drafts)
+        if pending >= _BATCH:
+            self._form_and_submit(urgent=False)
+        elif not self._turn_scheduled:
+            self._schedule_turn()
+
+    def check_size(self, text: str, what: str) -> None:
+        """Refuse a value that is too large to store, before anything depends on it."""
+        if len(text) > self._settings.value_limit:
+            raise Unserialisable(
+                f"Run {self.row.id}: {what} is {len(text):,} characters of JSON; the limit is "
+                f"{self._settings.value_limit:,}. Store it outside (a file, a bucket) and return a reference to it."
+            )
+
+    # waiting for the disk
+
+    @property
+    def backlogged(self) -> bool:
+        """Too much is not on disk yet; the next call has to wait."""
+        undurable = self._head_seq - self._durable_seq + len(self._drafts)
+        if undurable >= self._settings.backlog_records:
+            return True
+        return (
+            self._undurable_since_us > 0
+            and self._head_seq > self._durable_seq
+            and monotonic_us() - self._undurable_since_us > self._settings.backlog_s * 1_000_000
+        )
+
+    async def wait_backlog(self) -> None:
+        """Wait until what is un-durable is within bounds again."""
+        self._form_and_submit(urgent=True)
+        await self._wait_durable(self._head_seq - self._settings.backlog_records // 2)
+
+    async def barrier(self, *, inline: bool = False) -> None:
+        """Return when everything said so far is on disk.
+
+        `inline`: nobody else is waiting for the loop, so the commit may happen on this thread.
+        """
+        append = self._form()
+        if append is not None:
+            if inline and self._durable_seq == append.base_seq:
+                applied = self.store.commit_inline(append)
+                if applied is not None:
+                    self._acknowledged(append, applied)
+                    append = None
+            if append is not None:
+                self._submit(append, urgent=True)
+        await self._wait_durable(self._head_seq)
+
+    async def _wait_durable(self, seq: int) -> None:
+        if self._durable_seq >= seq:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((seq, waiter))
+        await waiter
+
+    # the end of an execution
+
+    async def finish(self, status: Status, reason: dict[str, Any] | None = None) -> bool:
+        """Write what is pending together with the run's new status, and give the run up.
+
+        True once it is durable; False if the run was lost to another owner.
+        """
+        self._open.clear()
+        self._fresh_open.clear()
+        append = self._form(status=status, reason=reason, release=True)
+        if append is None:
+            return False
+        decided: asyncio.Future[bool] = self._loop.create_future()
+
+        def acknowledged(result: Applied | BaseException) -> None:
+            self._acknowledged(append, result)
+            if isinstance(result, BaseException):
+                decided.set_exception(result)
+            else:
+                decided.set_result(result is Applied.committed)
+
+        self.store.submit(append, acknowledged, urgent=True)
+        return await decided
+
+    def abandon(self) -> None:
+        """Write nothing more: the run belongs to somebody else, or its process is going away."""
+        self.lost = True
+        self._drafts.clear()
+        self._fresh_open.clear()
+        self._open.clear()
+        self._fail_waiters()
+
+    def _fail_waiters(self) -> None:
+        for _, waiter in self._waiters:
+            waiter.cancel()
+        self._waiters.clear()
+
+    # batches
+
+    def _spill(self, text: str, what: str) -> str:
+        self.check_size(text, what)
+        data = text.encode()
+        digest = blob_digest(data)
+        if digest not in self._stored_blobs:
+            self._stored_blobs.add(digest)
+            self._blobs.append((digest, data))
+        return f"@{digest}:{len(data)}"
+
+    def _schedule_turn(self) -> None:
+        self._turn_scheduled = True
+        self._drafts_last_turn = -1
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        said = len(self._drafts) + len(self._fresh_open)
+        if not said or self.lost:
+            self._turn_scheduled = False
+        elif said != self._drafts_last_turn:
+            self._drafts_last_turn = said
+            self._loop.call_soon(self._turn)
+        else:
+            self._turn_scheduled = False
+            self._form_and_submit(urgent=False)
+
+    def _form_and_submit(self, *, urgent: bool) -> None:
+        append = self._form()
+        if append is not None:
+            self._submit(append, urgent=urgent)
+
+    def _form(self, *, status: Status | None = None, reason: dict[str, Any] | None = None, release: bool = False) -> Append | None:
+        """Give the drafts their numbers and hashes."""
+        if self._fresh_open:
+            for call in self._fresh_open.values():
+                call.written = True
+                self.add_started(call)
+            self._fresh_open.clear()
+        if (not self._drafts and status is None) or self.lost:
+            return None
+        epoch, generation = self.row.epoch, self.row.generation
+        base_seq, base_hash = self._head_seq, self._head_hash
+        seq, previous = base_seq, base_hash
+        records = []
+        for kind, key, name, attempt, tick, at, took, digest, args, payload in self._drafts:
+            seq += 1
+            previous = record_hash(
+                previous, seq, epoch, generation, key, kind, name, attempt, tick, at, took, digest, args, payload
+            )
+            records.append(
+                Record(seq, epoch, generation, key, kind, name, attempt, tick, at, took, digest, args, payload, previous)
+            )
+        self._drafts.clear()
+        self._head_seq, self._head_hash = seq, previous
+        self.row = seal_row(
+            replace(
+                self.row,
+                head_seq=seq,
+                head_hash=previous,
+                updated_at=now_us(),
+                status=status or self.row.status,
+                reason=reason if status else self.row.reason,
+                summary=dict(self.summary),
+            )
+        )
+        blobs, self._blobs = tuple(self._blobs), []
+        return Append(self.row, base_seq, base_hash, tuple(records), blobs, release)
+
+    def add_started(self, call: OpenCall) -> None:
+        limit = self._settings.inline_limit
+        args = call.args
+        if args is not None and len(args) > limit:
+            args = self._spill(args, f"the arguments of {call.key}")
+        self._drafts.append(
+            (Kind.started, call.key, call.name, call.attempt, 0, call.at, 0, call.args_digest, args, call.payload)
+        )
+
+    def _submit(self, append: Append, *, urgent: bool) -> None:
+        if not self._undurable_since_us:
+            self._undurable_since_us = monotonic_us()
+        self.store.submit(append, lambda result: self._acknowledged(append, result), urgent=urgent)
+
+    def _acknowledged(self, append: Append, result: Applied | BaseException) -> None:
+        if result is Applied.committed:
+            self._durable_seq = max(self._durable_seq, append.row.head_seq)
+            self._undurable_since_us = monotonic_us() if self._head_seq > self._durable_seq else 0
+            if self._waiters:
+                kept = []
+                for seq, waiter in self._waiters:
+                    if seq > self._durable_seq:
+                        kept.append((seq, waiter))
+                    elif not waiter.done():
+                        waiter.set_result(None)
+                self._waiters = kept
+            return
+        if not self.lost:
+            self.lost = True
+            self._on_lost(result if isinstance(result, BaseException) else None)
+
+

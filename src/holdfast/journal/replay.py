@@ -1,0 +1,242 @@
+"""The read side of one run's journal: which recorded call answers which call of the code.
+
+A call is matched by branch, name and the digest of its arguments first; so a step that was inserted, removed or moved
+costs nothing but itself. Effects are stricter: one without a record may run only if no recorded effect is left over
+that it might be, under another name or with other arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.model import OUTCOMES, Kind, Record
+
+#: Records that the tick engine does not deliver: the code learns them in another way.
+_INLINE_PREFIX = "hf."
+
+
+def branch_of(key: str) -> str:
+    """The branch that a call's key names; explicit keys belong to the root."""
+    if key.startswith("key:"):
+        return ""
+    return key.rpartition("/")[0]
+
+
+class Entry:
+    """A call as the journal knows it."""
+
+    __slots__ = (
+        "args",
+        "attempt",
+        "branch",
+        "child",
+        "claimed",
+        "code",
+        "delivered",
+        "digest",
+        "intent",
+        "is_effect",
+        "key",
+        "name",
+        "occurrence",
+        "outcome",
+        "postponed",
+        "ready_at",
+        "seq",
+        "settled",
+        "started",
+    )
+
+    def __init__(self, record: Record, code: str) -> None:
+        self.key = record.key
+        self.name = record.name
+        self.branch = branch_of(record.key)
+        self.digest = record.args_digest
+        self.args = record.args
+        self.seq = record.seq
+        self.code = code
+        self.attempt = 0
+        self.is_effect = False
+        self.child: str | None = None
+        self.intent: Record | None = None  #: an intent whose outcome is not known
+        self.started: Record | None = None
+        self.outcome: Record | None = None
+        self.settled: list[Record] = []
+        self.postponed = 0  #: attempts that asked to be tried later, and do not count as failures
+        self.ready_at = 0  #: when the next attempt may start, µs
+        self.claimed = False
+        self.delivered = False
+        tail = record.key.rpartition("#")[2]
+        self.occurrence = int(tail) if tail.isdecimal() else record.seq
+
+    @property
+    def is_open_effect(self) -> bool:
+        return self.is_effect and self.outcome is None
+
+
+class Replay:
+    """What the journal can answer, and what of it was asked for so far."""
+
+    def __init__(self, records: Sequence[Record], *, generation: int, code: str) -> None:
+        self.code = code
+        self.entries: dict[str, Entry] = {}
+        self.patches: set[str] = set()
+        self.consumed_mail = 0
+        self.claims: list[tuple[int, int, str]] = []  #: (epoch, when, proof that the former owner is gone)
+        self.last_tick = 0
+        self.reappeared: set[str] = {""}
+        self.dismissed: set[str] = set()  #: calls that a person settled though the code no longer makes them
+        self.attempted: dict[str, list[str]] = {}
+        self._by_name: dict[tuple[str, str], list[Entry]] = {}  # last call first: claimed from the end
+        self._by_digest: dict[tuple[str, str, str], list[Entry]] = {}
+        self._unclaimed = 0
+        superseded = {seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]}
+        codes: dict[int, str] = {}
+        for record in records:
+            if record.kind in (Kind.created, Kind.claimed):
+                note = json.loads(record.payload or "{}")
+                codes[record.epoch] = note.get("code", "")
+                if record.kind == Kind.claimed:
+                    self.claims.append((record.epoch, record.at, note["proof"]))
+            elif record.generation == generation:
+                self._take(record, superseded=record.seq in superseded, code=codes.get(record.epoch, ""))
+        for entry in sorted(self.entries.values(), key=lambda e: -e.occurrence):
+            self._unclaimed += 1
+            if not entry.key.startswith("key:"):
+                self._by_digest.setdefault((entry.branch, entry.name, entry.digest), []).append(entry)
+                if _is_counted(entry.key):
+                    self._by_name.setdefault((entry.branch, entry.name), []).append(entry)
+
+    def _take(self, record: Record, *, superseded: bool, code: str) -> None:
+        match record.kind:
+            case Kind.patched:
+                self.patches.add(record.name)
+                return
+            case Kind.noted | Kind.finished | Kind.reopened:
+                return
+            case _:
+                pass
+        entry = self.entries.get(record.key)
+        if entry is None:
+            entry = self.entries[record.key] = Entry(record, code)
+        entry.code = code
+        entry.attempt = max(entry.attempt, record.attempt)
+        if record.tick > self.last_tick:
+            self.last_tick = record.tick
+        match record.kind:
+            case Kind.started:
+                entry.started = record
+            case Kind.attempt:
+                entry.intent = None
+                payload = json.loads(record.payload or "{}")
+                entry.ready_at, entry.postponed = payload["retry_at"], payload["postponed"]
+            case Kind.intent:
+                entry.is_effect = True
+                entry.intent = record
+            case Kind.child:
+                entry.is_effect = True
+                entry.child = json.loads(record.payload or "{}")["run"]
+            case Kind.settled:
+                entry.settled.append(record)
+                payload = json.loads(record.payload or "{}")
+                if payload["verdict"] in ("not_landed", "retry"):
+                    entry.intent = None
+                if payload.get("mail"):
+                    self.consumed_mail = max(self.consumed_mail, payload["mail"])
+            case kind if kind in OUTCOMES:
+                entry.intent = None
+                entry.outcome = None if superseded else record
+            case _:
+                raise AssertionError(f"unknown kind {record.kind}")
+
+    # claiming
+
+    def claim(self, branch: str, name: str, digest: str, *, explicit: str | None) -> tuple[Entry | None, bool]:
+        """The entry that answers this call, and whether its arguments fit. None: the journal does not know the call."""
+        if not self._unclaimed:
+            return None, True
+        if explicit is not None:
+            entry = self.entries.get(explicit)
+            if entry is None or entry.claimed:
+                return None, True
+            return self._claimed(entry), entry.digest == digest
+        entry = _last_unclaimed(self._by_digest.get((branch, name, digest)))
+        if entry is not None:
+            return self._claimed(entry), True
+        entry = _last_unclaimed(self._by_name.get((branch, name)))
+        if entry is not None and entry.code == self.code:
+            return self._claimed(entry), False
+        return None, True
+
+    def _claimed(self, entry: Entry) -> Entry:
+        entry.claimed = True
+        self._unclaimed -= 1
+        return entry
+
+    @property
+    def has_unclaimed(self) -> bool:
+        return self._unclaimed > 0
+
+    def left_over_effects(self, branch: str) -> list[Entry]:
+        """Recorded effects that a new effect of this branch might be, under another name or with other arguments."""
+        if not self._unclaimed:
+            return []
+        return [
+            e
+            for e in self.entries.values()
+            if e.is_effect and not e.claimed and e.key not in self.dismissed and (e.branch == branch or e.branch not in self.reappeared)
+        ]
+
+    def open_intents(self) -> list[Entry]:
+        """Effects that may have happened and that the code never asked for again."""
+        return [e for e in self.entries.values() if e.is_open_effect and not e.claimed and e.key not in self.dismissed and (e.intent or e.child)]
+
+    def has_left_in(self, branch: str) -> bool:
+        """Does this branch, or one below it, have recorded calls that were not asked for yet?"""
+        if not self._unclaimed:
+            return False
+        below = f"{branch}/" if branch else ""
+        return any(
+            not e.claimed and not e.name.startswith(_INLINE_PREFIX) and (e.branch == branch or e.branch.startswith(below))
+            for e in self.entries.values()
+        )
+
+    # ticks
+
+    def groups(self) -> list[tuple[int, list[Entry]]]:
+        """What was delivered together, in order; calls that the code cancelled are not among it."""
+        by_tick: dict[int, list[Entry]] = {}
+        for entry in self.entries.values():
+            outcome = entry.outcome
+            if outcome is not None and outcome.kind != Kind.cancelled and outcome.tick:
+                by_tick.setdefault(outcome.tick, []).append(entry)
+        return sorted(by_tick.items())
+
+
+def _last_unclaimed(entries: list[Entry] | None) -> Entry | None:
+    while entries:
+        if not entries[-1].claimed:
+            return entries[-1]
+        entries.pop()
+    return None
+
+
+def _is_counted(key: str) -> bool:
+    """Was the key given by counting (and not by arguments, where order means nothing)?"""
+    return key.rpartition("#")[2].isdecimal()
+
+
+def mismatch(run_id: str, *, asked: str, where: str, recorded: Iterable[Entry], attempted: Sequence[str]) -> dict[str, Any]:
+    """The diagnosis of a run that cannot go on with this code: both lists, and what to do."""
+    left = [{"key": e.key, "name": e.name, "seq": e.seq, "args": (e.args or "")[:200], "open": e.is_open_effect} for e in recorded]
+    return {
+        "why": "replay mismatch",
+        "asked": asked,
+        "where": where,
+        "recorded": left,
+        "attempted": list(attempted),
+        "advice": "Nothing was executed. Guard the new code with `if hf.patched(\"some-id\"):`, restore the call, "
+        f"or settle an open effect with `holdfast resolve {run_id} KEY …`; then `holdfast resume {run_id}`.",
+    }

@@ -1,0 +1,206 @@
+"""The data everything speaks of: runs, records, workers, mail. Frozen, no behaviour beyond what the data says of itself.
+
+What the kinds of records hold (`payload` is JSON text of the codec; `args` likewise):
+
+kind       name            payload
+created    agent           {"thread", "version", "code", "parent", "tags", "holdfast"}; `args` is the input
+claimed    worker id       {"pid", "host", "boot", "python", "code", "holdfast", "lost": worker that died or null}
+started    call            {"due": µs} for timeouts, else null: the call began, its outcome is not known yet
+attempt    call            {"error", "retry_at"}: an attempt failed and another follows
+intent     effect          {"idempotency_key"}: from here on the effect may have happened
+child      agent           {"run"}: a child run with this id is being started
+settled    effect          {"verdict", "by", "evidence", "actor", "note", "attempt"}: how an effect in doubt was settled
+done       call            the value
+failed     call            the exception
+unstored   effect          {"repr", "error"}: it happened, its result could not be stored
+cancelled  call            null: the code cancelled the call
+noted      what            {...}: usage, progress, unstable arguments, late calls; never answers a call
+patched    patch id        null
+finished   done|failed|…   the value or the exception that the run ended with
+reopened   who             {"superseded": [seq], "note"}: retry; those records count no longer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NewType
+
+RunId = NewType("RunId", str)
+ThreadId = NewType("ThreadId", str)
+WorkerId = NewType("WorkerId", str)
+
+
+class Status(StrEnum):
+    """Where a run stands."""
+
+    queued = "queued"  #: claimable now, nobody has it
+    running = "running"  #: a worker has it
+    sleeping = "sleeping"  #: waits for a time
+    waiting = "waiting"  #: waits for a signal, a person or a child
+    paused = "paused"  #: a person stopped it
+    in_doubt = "in_doubt"  #: an effect may or may not have happened; a person must say
+    blocked = "blocked"  #: needs a fix; the reason says which
+    quarantined = "quarantined"  #: its stored data failed verification
+    done = "done"  #: returned
+    failed = "failed"  #: raised
+    cancelled = "cancelled"  #: cancelled
+
+    @property
+    def is_final(self) -> bool:
+        return self in FINAL
+
+
+FINAL = frozenset({Status.done, Status.failed, Status.cancelled})
+
+_PARKED = frozenset({Status.queued, Status.sleeping, Status.waiting, Status.paused, Status.in_doubt, Status.blocked})
+
+#: From each status, the ones it may become. Final ones are left by an explicit retry only.
+TRANSITIONS: Mapping[Status, frozenset[Status]] = {
+    Status.queued: frozenset({Status.running, Status.paused, Status.cancelled, Status.blocked, Status.quarantined}),
+    Status.running: _PARKED | FINAL | {Status.running, Status.quarantined},
+    Status.sleeping: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
+    Status.waiting: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
+    Status.paused: frozenset({Status.running, Status.queued, Status.cancelled, Status.quarantined}),
+    Status.in_doubt: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
+    Status.blocked: frozenset({Status.running, Status.queued, Status.cancelled, Status.quarantined}),
+    Status.quarantined: frozenset({Status.queued}),
+    Status.done: frozenset(),
+    Status.failed: frozenset({Status.running, Status.queued}),
+    Status.cancelled: frozenset({Status.running, Status.queued}),
+}
+
+
+class Kind(StrEnum):
+    """What a record says; the module docstring has the payloads."""
+
+    created = "created"
+    claimed = "claimed"
+    started = "started"
+    attempt = "attempt"
+    intent = "intent"
+    child = "child"
+    settled = "settled"
+    done = "done"
+    failed = "failed"
+    unstored = "unstored"
+    cancelled = "cancelled"
+    noted = "noted"
+    patched = "patched"
+    finished = "finished"
+    reopened = "reopened"
+
+
+#: Kinds that end a call.
+OUTCOMES = frozenset({Kind.done, Kind.failed, Kind.unstored, Kind.cancelled})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of a run's journal, as stored. Times and durations are in microseconds."""
+
+    seq: int
+    epoch: int
+    generation: int
+    key: str
+    kind: str
+    name: str
+    attempt: int
+    tick: int
+    at: int
+    took: int
+    args_digest: str
+    args: str | None
+    payload: str | None
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run's row. `digest` covers what only the owner writes (journal.integrity computes and checks it);
+    `owner`, `claims`, `mail` and `digest` itself are outside of it."""
+
+    id: RunId
+    thread_id: ThreadId
+    agent: str
+    nonce: str
+    parent_id: RunId | None
+    created_at: int
+    updated_at: int
+    status: Status
+    reason: Mapping[str, Any] | None  #: why blocked, quarantined, in doubt; what a waiting run waits for
+    generation: int
+    epoch: int
+    head_seq: int
+    head_hash: bytes
+    input_digest: str
+    summary: Mapping[str, Any]  #: {"steps", "effects", "input_tokens", "output_tokens", "cost", "now", "progress"}
+    owner: WorkerId | None
+    claims: int  #: claims since the last one that appended a record
+    mail: int  #: number of the last mail accepted for this run
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Records for one run, to be committed where epoch and head still match, together with the row's new state.
+
+    `row` is the run as it stands after the append: its epoch is the fencing token and must equal the stored one;
+    `base_seq` and `base_hash` must equal the stored head. `release` gives up ownership (row.owner is ignored).
+    """
+
+    row: RunRow
+    base_seq: int
+    base_hash: bytes
+    records: tuple[Record, ...]
+    blobs: tuple[tuple[str, bytes], ...] = ()  #: (digest, the value's JSON text in UTF-8)
+    release: bool = False
+
+
+class Applied(StrEnum):
+    """What became of an append."""
+
+    committed = "committed"
+    fenced = "fenced"  #: another epoch owns the run
+    diverged = "diverged"  #: own epoch, but the head is neither the base nor this append's own
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that executes runs. Lease time is the store's own clock (boot time for SQLite)."""
+
+    id: WorkerId
+    pid: int
+    host: str
+    boot_id: str
+    started_at: int
+    lease_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """Something sent to a run from outside: consumed by its owner through a record."""
+
+    run_id: RunId
+    number: int
+    kind: str  #: "resolve" for now; signals, answers, pause and cancel later
+    key: str  #: the call it is for, or ""
+    body: str  #: JSON text
+    at: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs to list; None means any."""
+
+    status: frozenset[Status] | None = None
+    agent: str | None = None
+    thread_id: ThreadId | None = None
+    parent_id: RunId | None = None
+    since: int | None = None  #: created at or after, µs
+    id_prefix: str | None = None
+    before_id: RunId | None = None  #: cursor: runs listed after this one (older)
+    limit: int = 50
+    orphaned_from: frozenset[WorkerId] = field(default_factory=frozenset)  #: only runs owned by these workers

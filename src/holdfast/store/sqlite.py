@@ -1,0 +1,494 @@
+"""Runs in one SQLite file: the default store, for one machine.
+
+Write-ahead log with `synchronous=FULL`: what was acknowledged survives power loss. One thread writes
+(`sqlite_writer`), one thread reads with a connection of its own, in short transactions. The file, its lock files
+(`<path>-workers/`) and what SQLite keeps next to it are readable by their owner only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import ctypes
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast import clock
+from holdfast.config import Settings
+from holdfast.errors import CorruptJournal, ForkedConnection, RunNotFound, StoreError, UsageError
+from holdfast.model import FINAL, Append, Applied, Mail, Record, RunFilter, RunId, RunRow, Worker, WorkerId
+from holdfast.store import forks, migrate
+from holdfast.store import sqlite_rows as rows
+from holdfast.store.base import Acknowledge
+from holdfast.store.locks import Life, WorkerLocks
+from holdfast.store.queries import load_queries
+from holdfast.store.sqlite_apply import Transaction
+from holdfast.store.sqlite_errors import explain
+from holdfast.store.sqlite_files import (
+    APPLICATION_ID,
+    Identity,
+    check_not_inherited,
+    check_ours,
+    network_file_system,
+    prepare_file,
+    tighten,
+    uri,
+)
+from holdfast.store.sqlite_wal import check_wal
+from holdfast.store.sqlite_writer import AppendOp, CallOp, Writer
+
+T = TypeVar("T")
+
+_BUSY_MS = 30_000
+_RECORDS_AT_ONCE = 1000
+_LOOK_US = 100_000
+
+
+class SqliteStore:
+    """A store in a SQLite file. See `holdfast.store.base.Store` for what the methods promise."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, settings: Settings | None = None, vfs: str | None = None
+    ) -> None:
+        if str(path) in ("", ":memory:"):
+            raise UsageError("A store needs a file: what is in memory does not survive the process. Use a path.")
+        self.path = os.path.realpath(path)
+        self.settings = settings or Settings()
+        self._vfs = vfs  # for tests that simulate disks
+        self._queries = load_queries("sqlite")
+        self._locks = WorkerLocks(f"{self.path}-workers")
+        self._pid = os.getpid()
+        self._writer: Writer | None = None
+        self._reader: apsw.Connection | None = None
+        self._identity: Identity | None = None
+        self._look_at = 0
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    @property
+    def durability(self) -> str:
+        return "full"
+
+    @property
+    def trouble(self) -> str | None:
+        """What the writer is waiting for or failed with, if anything: a full disk, a lock, an I/O error."""
+        return self._writer.trouble if self._writer is not None else None
+
+    # open and close
+
+    async def open(self, *, read_only: bool = False) -> None:
+        if self._reader is not None:
+            raise UsageError(f"{self.path} is open already.")
+        self._pid = os.getpid()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._pool, self._open_to_read if read_only else self._open_to_write, loop)
+        except (apsw.Error, OSError) as error:
+            self._pool.shutdown(wait=False)
+            raise explain(error, self.path) from error
+        except BaseException:
+            self._pool.shutdown(wait=False)
+            raise
+        forks.register(self)
+        atexit.register(self._stop_at_exit)
+
+    def _open_to_write(self, loop: asyncio.AbstractEventLoop) -> None:
+        prepare_file(self.path)
+        with self._locks.opening(_BUSY_MS / 1000):
+            check_not_inherited(self.path)
+            check_ours(self.path)
+            if not self._locks.any_alive():
+                check_wal(f"{self.path}-wal")
+            connection = self._connect()
+            try:
+                if not connection.pragma("application_id"):
+                    # Written before the log exists: it is in the file itself, for `check_ours`.
+                    connection.pragma("application_id", APPLICATION_ID)
+                if connection.pragma("journal_mode", "wal") != "wal":
+                    raise StoreError(
+                        f"{self.path} is on a file system without shared memory, so it cannot have a write-ahead log. "
+                        "Use a local disk."
+                    )
+                migrate.migrate(connection, self.path)
+                connection.execute("BEGIN IMMEDIATE")  # makes sure that the log exists before its identity is taken
+                connection.execute("COMMIT")
+                identity = Identity(self.path)
+                reader = self._connect()
+                reader.pragma("query_only", True)
+            finally:
+                # The writer makes its own; with the reader still open this one closes without a checkpoint.
+                connection.close()
+            self._writer = Writer(self.path, self._connect, identity=identity, loop=loop)
+            self._reader, self._identity = reader, identity
+        tighten(self.path)
+
+    def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not os.path.isfile(self.path):
+            raise StoreError(f"There is no store at {self.path}.")
+        check_not_inherited(self.path)
+        check_ours(self.path)
+        wal = f"{self.path}-wal"
+        if not self._locks.any_alive():
+            check_wal(wal)
+        try:
+            self._reader = self._connect_to_read("mode=ro")
+        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            if os.path.exists(wal) and os.stat(wal).st_size:
+                raise StoreError(
+                    f"{self.path} has a write-ahead log that cannot be read without write access to its directory "
+                    f"{os.path.dirname(self.path)} ({error}). Open it once as a user who may write there, or copy "
+                    "the file and its -wal to a directory of your own."
+                ) from error
+            self._reader = self._connect_to_read("immutable=1")  # no log, and none can be made: nobody writes
+        self._identity = Identity(self.path, log=False)
+
+    def _connect_to_read(self, query: str) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(uri(self.path, query), flags=flags, vfs=self._vfs, statementcachesize=100)
+        try:
+            connection.set_busy_timeout(_BUSY_MS)
+            migrate.check_version(connection, self.path)
+        except BaseException:
+            connection.close(force=True)
+            raise
+        return connection
+
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs, statementcachesize=200)
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.wal_autocheckpoint(0)
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        for name, value in (
+            ("synchronous", "full"),
+            ("fullfsync", "on"),
+            ("checkpoint_fullfsync", "on"),
+            ("temp_store", "memory"),
+            ("cache_size", -16_000),
+        ):
+            connection.pragma(name, value)
+        return connection
+
+    async def close(self) -> None:
+        if self._pid != os.getpid() or self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        await asyncio.get_running_loop().run_in_executor(pool, self._close)
+        pool.shutdown(wait=False)
+
+    def _close(self) -> None:
+        # The reader first: then the writer's checkpoint can empty the log, and its close remove it.
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close(force=True)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.stop()
+        self._locks.drop_all()
+        atexit.unregister(self._stop_at_exit)
+
+    def _stop_at_exit(self) -> None:
+        if self._pid == os.getpid() and self._writer is not None:
+            self._writer.stop()
+
+    def forked(self) -> None:
+        if self._identity is not None and self._identity.file is not None and self._reader is not None:
+            forks.inherit(self._identity.file)
+        # Closing an inherited connection could delete the parent's log, so it must never be freed here.
+        for connection in (self._reader, self._writer.connection if self._writer is not None else None):
+            if connection is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+    # ways to the writer and the reader
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedConnection(
+                f"{self.path} was opened by process {self._pid}, and this is its forked child {os.getpid()}. "
+                "Connect again in the child, or fork before connecting."
+            )
+
+    def _writable(self) -> Writer:
+        self._check_usable()
+        if self._writer is None:
+            raise StoreError(f"{self.path} is {'not open' if self._reader is None else 'open read-only'}.")
+        return self._writer
+
+    async def _write(self, work: Callable[[Transaction, bool], T], points: tuple[str, str] = ("", "")) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._writable().submit(CallOp(work, loop, future, points))
+        return await future
+
+    async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
+        self._check_usable()
+        if self._pool is None or self._reader is None:
+            raise StoreError(f"{self.path} is not open.")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read_now, work, run_id)
+
+    def _read_now(self, work: Callable[[apsw.Connection], T], run_id: RunId | None) -> T:
+        connection = self._reader
+        if connection is None or self._identity is None:
+            raise StoreError(f"{self.path} is closed.")
+        now = clock.monotonic_us()
+        if now >= self._look_at:
+            self._identity.check()
+            self._look_at = now + _LOOK_US
+        try:
+            connection.execute("BEGIN")
+            try:
+                return work(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except apsw.CorruptError as error:
+            if run_id is None:
+                raise explain(error, self.path) from error
+            raise CorruptJournal(
+                f"A page of {self.path} that belongs to run {run_id} is damaged ({error}).", run_id=run_id
+            ) from error
+        except (apsw.Error, OSError) as error:
+            raise explain(error, self.path) from error
+
+    def _rows(self, connection: apsw.Connection, name: str, parameters: Any = ()) -> list[list[Any]]:
+        cell = connection.execute(self._queries[name], parameters).get
+        assert isinstance(cell, bytes)
+        return rows.read_rows(cell)
+
+    # runs
+
+    async def create(self, append: Append, *, owner: WorkerId | None) -> RunRow:
+        def work(transaction: Transaction, again: bool) -> RunRow:
+            if transaction.create(append, owner):
+                return dataclasses.replace(append.row, owner=owner)
+            stored = transaction.run(append.row.id)
+            assert stored is not None
+            return stored
+
+        return await self._write(work, ("start.before_commit", "start.after_commit"))
+
+    async def claim(
+        self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None
+    ) -> bool:
+        def work(transaction: Transaction, again: bool) -> bool:
+            return transaction.claim(row, owner, expected_epoch, expected_owner, again=again)
+
+        return await self._write(work, ("", "claim.after_commit"))
+
+    def submit(self, append: Append, acknowledge: Acknowledge, *, urgent: bool) -> None:
+        # Everything queued is committed at once, so what is not urgent gains nothing from waiting here.
+        self._writable().submit(AppendOp(append, acknowledge))
+
+    def commit_inline(self, append: Append) -> Applied | None:
+        return self._writable().commit_inline(append)
+
+    async def set_status(self, row: RunRow, *, expected_epoch: int) -> bool:
+        return await self._write(lambda transaction, again: transaction.set_status(row, expected_epoch, again=again))
+
+    async def quarantine(self, run_id: RunId, reason: str) -> None:
+        await self._write(lambda transaction, _: transaction.quarantine(run_id, reason))
+
+    # reads
+
+    async def run(self, run_id: RunId) -> RunRow | None:
+        def work(connection: apsw.Connection) -> RunRow | None:
+            found = self._rows(connection, "run", (run_id,))
+            return rows.read_run(found[0]) if found else None
+
+        return await self._read(work, run_id=run_id)
+
+    async def runs(self, which: RunFilter) -> list[RunRow]:
+        def work(connection: apsw.Connection) -> list[RunRow]:
+            parameters: dict[str, Any] = {
+                "statuses": None if which.status is None else json.dumps(sorted(which.status)),
+                "agent": which.agent,
+                "thread_id": which.thread_id,
+                "parent_id": which.parent_id,
+                "since": which.since,
+                "before_at": None,
+                "before_id": which.before_id,
+                "limit": which.limit,
+                "owners": json.dumps(sorted(which.orphaned_from)) if which.orphaned_from else None,
+                "prefix": which.id_prefix,
+                "status": min(which.status) if which.status else None,
+            }
+            if which.before_id is not None:
+                parameters["before_at"] = connection.execute(self._queries["cursor_position"], (which.before_id,)).get
+                if parameters["before_at"] is None:
+                    raise RunNotFound(f"There is no run {which.before_id} to list on from.")
+            found = self._rows(connection, _listing(which), parameters)
+            return [rows.read_run(values, lenient=True) for values in found]
+
+        return await self._read(work)
+
+    async def records(self, run_id: RunId, *, after: int = 0) -> list[Record]:
+        return await self._read(lambda connection: self._records(connection, run_id, after), run_id=run_id)
+
+    async def load(self, run_id: RunId) -> tuple[RunRow, list[Record]] | None:
+        def work(connection: apsw.Connection) -> tuple[RunRow, list[Record]] | None:
+            found = self._rows(connection, "run", (run_id,))
+            if not found:
+                return None
+            return rows.read_run(found[0]), self._records(connection, run_id, 0)
+
+        return await self._read(work, run_id=run_id)
+
+    def _records(self, connection: apsw.Connection, run_id: RunId, after: int) -> list[Record]:
+        records: list[Record] = []
+        while True:
+            found = self._rows(connection, "records", (run_id, after, _RECORDS_AT_ONCE))
+            records += rows.read_records(run_id, found)
+            if len(found) < _RECORDS_AT_ONCE:
+                return records
+            after = records[-1].seq
+
+    async def blobs(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
+        def work(connection: apsw.Connection) -> dict[str, bytes]:
+            packed: dict[str, list[bytes]] = {}
+            for digest, data in connection.execute(self._queries["blobs"], (run_id, json.dumps(list(digests)))):
+                packed.setdefault(str(digest), []).append(data if isinstance(data, bytes) else b"")
+            return {digest: rows.unpack_blob(run_id, digest, b"".join(chunks)) for digest, chunks in packed.items()}
+
+        return await self._read(work, run_id=run_id)
+
+    # mail
+
+    async def send(self, mail: Mail, *, wake: RunRow | None) -> int:
+        def work(transaction: Transaction, again: bool) -> int:
+            return transaction.send(mail, wake, again=again)
+
+        return await self._write(work, ("resolve.before_commit", "resolve.after_commit"))
+
+    async def mail(self, run_id: RunId, *, after: int) -> list[Mail]:
+        def work(connection: apsw.Connection) -> list[Mail]:
+            return [rows.read_mail(values) for values in self._rows(connection, "mail", (run_id, after))]
+
+        return await self._read(work, run_id=run_id)
+
+    # workers
+
+    async def add_worker(self, worker: Worker) -> None:
+        self._writable()
+        try:
+            self._locks.take(worker.id)
+        except OSError as error:
+            raise explain(error, self._locks.directory) from error
+        await self._write(lambda transaction, _: transaction.add_worker(worker))
+
+    async def renew_worker(self, worker_id: WorkerId, lease_until_ms: int) -> bool:
+        return await self._write(lambda transaction, _: transaction.renew_worker(worker_id, lease_until_ms))
+
+    async def remove_worker(self, worker_id: WorkerId) -> None:
+        await self._write(lambda transaction, _: transaction.remove_worker(worker_id))
+        self._locks.drop(worker_id)
+
+    async def workers(self) -> list[Worker]:
+        return await self._read(self._workers)
+
+    def _workers(self, connection: apsw.Connection) -> list[Worker]:
+        return [rows.read_worker(values) for values in self._rows(connection, "workers")]
+
+    async def dead_workers(self) -> dict[WorkerId, str]:
+        def work(connection: apsw.Connection) -> dict[WorkerId, str]:
+            ownerless = connection.execute(self._queries["ownerless"]).get
+            assert isinstance(ownerless, bytes)
+            dead = {WorkerId(str(owner)): "gone" for owner in json.loads(ownerless)}
+            for worker in self._workers(connection):
+                proof = self._proof_of_death(worker)
+                if proof is not None:
+                    dead[worker.id] = proof
+            return dead
+
+        return await self._read(work)
+
+    def _proof_of_death(self, worker: Worker) -> str | None:
+        if worker.id in self._locks.own:
+            return None
+        if worker.boot_id != clock.boot_id():
+            return "boot"
+        if self._locks.look(worker.id) is Life.dead:
+            return "lock"
+        return "lease" if worker.lease_until_ms < self.lease_clock_ms() else None
+
+    def lease_clock_ms(self) -> int:
+        return clock.boottime_ms()
+
+    # for doctor and verify
+
+    async def check(self) -> list[str]:
+        def work(connection: apsw.Connection) -> list[str]:
+            problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
+            known = {migration.number: migration for migration in migrate.migrations("sqlite")}
+            for number, name, sha in migrate.applied(connection):
+                if number in known and known[number].sha256 != sha:
+                    problems.append(f"migration {number} ({name}) was applied with another text than this Holdfast has")
+            return problems
+
+        problems = await self._read(work)
+        file_system = network_file_system(self.path)
+        if file_system is not None:
+            problems.append(
+                f"{self.path} is on a {file_system} file system, where SQLite's locks do not work reliably; "
+                "use a local disk"
+            )
+        for path in (self.path, f"{self.path}-wal", f"{self.path}-shm", self._locks.directory):
+            with contextlib.suppress(OSError):
+                mode = os.stat(path).st_mode & 0o777
+                if mode & 0o077:
+                    problems.append(f"{path} can be accessed by others (mode {mode:04o}); make it {mode & 0o700:04o}")
+        return problems
+
+    async def statistics(self) -> dict[str, int | str]:
+        def work(connection: apsw.Connection) -> dict[str, int | str]:
+            runs, records, blobs, mail, workers = connection.execute(self._queries["counts"]).get
+            return {
+                "runs": runs,
+                "records": records,
+                "blob_chunks": blobs,
+                "mail": mail,
+                "workers": workers,
+                "schema": len(migrate.applied(connection)),
+                "page_size": connection.pragma("page_size"),
+                "free_pages": connection.pragma("freelist_count"),
+                "sqlite": apsw.sqlite_lib_version(),
+                "durability": self.durability,
+            }
+
+        found = await self._read(work)
+        for name, path in (("file_bytes", self.path), ("wal_bytes", f"{self.path}-wal")):
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = os.stat(path).st_size
+        file_system = network_file_system(self.path)
+        if file_system is not None:
+            found["network_file_system"] = file_system
+        if self.trouble is not None:
+            found["trouble"] = self.trouble
+        return found
+
+
+def _listing(which: RunFilter) -> str:
+    """The query whose index fits the filter best."""
+    if which.id_prefix:
+        return "runs_by_prefix"
+    if which.orphaned_from:
+        return "runs_by_owner"
+    if which.parent_id is not None:
+        return "runs_by_parent"
+    if which.thread_id is not None:
+        return "runs_by_thread"
+    if which.status is not None and len(which.status) == 1:
+        return "runs_by_status"
+    if which.status is not None and not which.status & FINAL:
+        return "runs_by_statuses"
+    return "runs_by_agent" if which.agent is not None else "runs_newest"

@@ -1,0 +1,161 @@
+"""The database file seen from outside: creating it, its permissions, its identity, the file system it is on.
+
+Nothing here opens the database, its -wal or its -shm while a connection of this process has them open: closing any
+descriptor of a file drops all POSIX locks that the process has on it. `os.stat` and `os.chmod` are harmless, and
+looking into the header goes through SQLite itself (`immutable`), which knows of its own locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+import apsw
+
+from holdfast.errors import ForkedConnection, StoreError, StoreReplaced
+from holdfast.store import forks
+
+#: Marks our files: "Hfst".
+APPLICATION_ID = 0x48667374
+
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "fuse",
+    "ceph",
+    "glusterfs",
+    "afs",
+    "virtiofs",
+    "vboxsf",
+    "ncpfs",
+    "lustre",
+    "ocfs2",
+    "gfs2",
+)
+
+
+def prepare_file(path: str) -> None:
+    """Create directory and file where missing, readable by their owner only, whatever the umask."""
+    missing = []
+    folder = os.path.dirname(path)
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        _sync_folder(os.path.dirname(folder))
+    if os.path.isdir(path):
+        raise StoreError(f"{path} is a directory; name a file in it.")
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        _sync_folder(os.path.dirname(path))
+    tighten(path)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a new entry survive power loss: syncing the file alone does not promise that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def check_not_inherited(path: str) -> None:
+    """Raise ForkedConnection if an ancestor process had this file open when it forked."""
+    status = os.stat(path)
+    if forks.is_inherited((status.st_dev, status.st_ino)):
+        raise ForkedConnection(
+            f"{path} was open in the process that forked this one, and SQLite cannot open it safely in the child: it "
+            "would believe to hold locks that only the parent has. Connect after the fork, or start the child with "
+            "the `spawn` method."
+        )
+
+
+def tighten(path: str) -> None:
+    """Take group and others their access to the file and what SQLite keeps next to it."""
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        with contextlib.suppress(OSError):
+            if stat.S_IMODE(os.stat(name).st_mode) & 0o077:
+                os.chmod(name, 0o600)
+
+
+def check_ours(path: str) -> None:
+    """Raise StoreError if the file is somebody else's. Reads without locks, journals or changes."""
+    error: Exception | None = None
+    for _ in range(3):  # a checkpoint may be rewriting the first page
+        try:
+            connection = apsw.Connection(
+                uri(path, "immutable=1"), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            )
+            try:
+                pages = connection.pragma("page_count")
+                marked = connection.pragma("application_id")
+            finally:
+                connection.close()
+        except (apsw.NotADBError, apsw.CorruptError) as damage:
+            error = damage
+            continue
+        if marked != APPLICATION_ID and pages:
+            raise StoreError(
+                f"{path} is a SQLite database of another program (application id {marked:#x}); nothing was changed. "
+                "Use another path."
+            )
+        return
+    raise StoreError(f"{path} is not a Holdfast database ({error}); nothing was changed. Use another path.") from error
+
+
+def uri(path: str, query: str) -> str:
+    return f"{Path(path).as_uri()}?{query}"
+
+
+def network_file_system(path: str) -> str | None:
+    """The name of the file system if it is one that SQLite's locks and shared memory do not work on."""
+    real, best, found = os.path.realpath(path), "", None
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        mount = before.split()[4].encode().decode("unicode_escape")
+        if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, found = mount, after.split()[0]
+    return found if found is not None and found.startswith(_NETWORK) else None
+
+
+class Identity:
+    """Which file a path names, to notice that it was deleted or replaced under us."""
+
+    def __init__(self, path: str, *, log: bool = True) -> None:
+        self._paths = (path, f"{path}-wal") if log else (path,)
+        self._known = tuple(map(self._look, self._paths))
+
+    @property
+    def file(self) -> forks.FileId | None:
+        return self._known[0]
+
+    def check(self) -> None:
+        """Raise StoreReplaced if the path no longer names the file that is open."""
+        for path, known in zip(self._paths, self._known, strict=True):
+            now = self._look(path)
+            if now != known:
+                what = "deleted" if now is None else "replaced by another file"
+                raise StoreReplaced(
+                    f"{path} was {what} while this process used it. Nothing more is written. "
+                    "Stop all workers, put the right file back (with its -wal), start again."
+                )
+
+    @staticmethod
+    def _look(path: str) -> forks.FileId | None:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino

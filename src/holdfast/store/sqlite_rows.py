@@ -1,0 +1,204 @@
+"""Between the data of model.py and what is bound to and read from SQLite."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.errors import CorruptJournal
+from holdfast.model import Append, Kind, Mail, Record, RunId, RunRow, Status, ThreadId, Worker, WorkerId
+
+#: Kinds that are no progress: they leave the count of claims as it is.
+_NO_PROGRESS = frozenset({Kind.claimed, Kind.noted})
+_BLOB_CHUNK = 256 * 1024
+
+dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+Values = tuple[Any, ...]
+
+
+def keeps_status(append: Append) -> bool:
+    """Whether the append most likely leaves status and owner as they are (`append_keep` checks)."""
+    return append.row.status is Status.running and not append.release
+
+
+def keep_parameters(append: Append) -> Values:
+    row = append.row
+    return (
+        row.id,
+        row.updated_at,
+        None if row.reason is None else dump(row.reason),
+        row.generation,
+        row.head_seq,
+        row.head_hash,
+        dump(row.summary),
+        row.digest,
+        any(record.kind not in _NO_PROGRESS for record in append.records),
+        row.epoch,
+        append.base_seq,
+        append.base_hash,
+        row.status.value,
+    )
+
+
+def move_parameters(append: Append) -> Values:
+    return (*keep_parameters(append), append.release)
+
+
+def record_parameters(run_id: RunId, record: Record) -> Values:
+    return (
+        run_id,
+        record.seq,
+        record.epoch,
+        record.generation,
+        record.key,
+        str(record.kind),
+        record.name,
+        record.attempt,
+        record.tick,
+        record.at,
+        record.took,
+        record.args_digest,
+        record.args,
+        record.payload,
+        record.hash,
+    )
+
+
+def blob_parameters(run_id: RunId, digest: str, data: bytes) -> Iterator[Values]:
+    packed = zlib.compress(data, 1)
+    for chunk, start in enumerate(range(0, len(packed), _BLOB_CHUNK)):
+        yield run_id, digest, chunk, packed[start : start + _BLOB_CHUNK]
+
+
+def run_parameters(row: RunRow, owner: WorkerId | None) -> Values:
+    return (
+        row.id,
+        row.thread_id,
+        row.agent,
+        row.nonce,
+        row.parent_id,
+        row.created_at,
+        row.updated_at,
+        row.status.value,
+        None if row.reason is None else dump(row.reason),
+        row.generation,
+        row.epoch,
+        row.head_seq,
+        row.head_hash,
+        row.input_digest,
+        dump(row.summary),
+        owner,
+        row.claims,
+        row.mail,
+        row.digest,
+    )
+
+
+def state_parameters(row: RunRow) -> dict[str, Any]:
+    """What a claim, a status change or a wake-up writes, and the head it was made from."""
+    return {
+        "id": row.id,
+        "updated_at": row.updated_at,
+        "status": row.status.value,
+        "reason": None if row.reason is None else dump(row.reason),
+        "generation": row.generation,
+        "epoch": row.epoch,
+        "head_seq": row.head_seq,
+        "head_hash": row.head_hash,
+        "summary": dump(row.summary),
+        "digest": row.digest,
+    }
+
+
+def read_rows(cell: bytes) -> list[list[Any]]:
+    """The rows of a JSON answer. Damaged text becomes U+FFFD, and so fails its hash or digest later on."""
+    rows: list[list[Any]] = json.loads(cell.decode("utf-8", "replace"))
+    return rows
+
+
+def read_run(values: list[Any], *, lenient: bool = False) -> RunRow:
+    """A run. `lenient`: show one that cannot be read as quarantined, so that it does not hide the others."""
+    run_id = RunId(values[0] or "")
+    try:
+        if values.count(None) > sum(values[i] is None for i in (4, 8, 15)):
+            raise ValueError("a value is missing")
+        status, reason = Status(values[7]), _mapping(values[8]) if values[8] is not None else None
+        summary, head_hash = _mapping(values[14]), bytes.fromhex(values[12])
+    except ValueError as error:
+        if not lenient:
+            raise CorruptJournal(f"The row of run {run_id} cannot be read: {error}.", run_id=run_id) from error
+        status, reason = Status.quarantined, {"message": f"its row cannot be read: {error}"}
+        summary, head_hash = {}, b""
+    return RunRow(
+        id=run_id,
+        thread_id=ThreadId(values[1]),
+        agent=values[2],
+        nonce=values[3],
+        parent_id=None if values[4] is None else RunId(values[4]),
+        created_at=values[5],
+        updated_at=values[6],
+        status=status,
+        reason=reason,
+        generation=values[9],
+        epoch=values[10],
+        head_seq=values[11],
+        head_hash=head_hash,
+        input_digest=values[13],
+        summary=summary,
+        owner=None if values[15] is None else WorkerId(values[15]),
+        claims=values[16],
+        mail=values[17],
+        digest=values[18],
+    )
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
+
+
+def read_records(run_id: RunId, rows: list[list[Any]]) -> list[Record]:
+    unhex = bytes.fromhex
+    records = []
+    for values in rows:
+        if values.count(None) > (values[11] is None) + (values[12] is None):
+            seq = values[0] if isinstance(values[0], int) else None
+            raise CorruptJournal(f"Record {seq} of run {run_id} lost a value.", run_id=run_id, seq=seq)
+        values[13] = unhex(values[13])
+        records.append(Record(*values))
+    return records
+
+
+def read_mail(values: list[Any]) -> Mail:
+    run_id, number, kind, key, body, at, digest = values
+    return Mail(run_id=RunId(run_id), number=number, kind=kind, key=key, body=body, at=at, digest=digest)
+
+
+def read_worker(values: list[Any]) -> Worker:
+    worker_id, pid, host, boot_id, started_at, lease_until_ms = values
+    return Worker(
+        id=WorkerId(worker_id),
+        pid=pid,
+        host=host,
+        boot_id=boot_id,
+        started_at=started_at,
+        lease_until_ms=lease_until_ms,
+    )
+
+
+def unpack_blob(run_id: RunId, digest: str, packed: bytes) -> bytes:
+    decompressor = zlib.decompressobj()
+    try:
+        data = decompressor.decompress(packed)
+    except zlib.error as error:
+        raise CorruptJournal(
+            f"A stored value of run {run_id} ({digest}) is damaged: {error}.", run_id=run_id
+        ) from error
+    if not decompressor.eof or decompressor.unused_data:
+        raise CorruptJournal(f"A stored value of run {run_id} ({digest}) is incomplete.", run_id=run_id)
+    return data

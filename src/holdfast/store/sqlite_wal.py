@@ -1,0 +1,146 @@
+"""Looking at a write-ahead log before SQLite does.
+
+SQLite stops reading a log at the first frame whose checksum is wrong, and silently forgets what follows. After a
+crash that is right: the last transaction may be torn. It is wrong when a byte of an older, synced transaction has
+rotted: then acknowledged commits would vanish. The two are told apart by what comes after the bad frame. Each commit
+is synced before the next transaction starts, so a valid commit *behind* the transaction with the bad frame proves that
+this transaction had been complete. Damage inside the very last transaction looks like a torn one and cannot be told.
+
+The format is https://sqlite.org/fileformat2.html#walformat. A frame's checksum continues that of the frame before it;
+behind a bad frame the chain is picked up from the checksum that is stored there.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from dataclasses import dataclass
+
+from holdfast.errors import StoreCorrupt
+
+_HEADER = struct.Struct(">8I")
+_FRAME = struct.Struct(">6I")
+_MAGIC = 0x377F0682  # the lowest bit says that checksums are big-endian
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is wrong with a log. Frame 0 is the log's header."""
+
+    frame: int
+    offset: int
+    later_commits: int
+
+
+def check_wal(path: str) -> None:
+    """Raise StoreCorrupt if the log at `path` lost synced commits. Changes nothing; a missing log is sound.
+
+    What looks like damage is looked at again: a process that we do not know of may be writing right now.
+    """
+    damage = scan_wal(path)
+    for _ in range(3):
+        if damage is None:
+            return
+        time.sleep(0.02)
+        again = scan_wal(path)
+        if again == damage:
+            break
+        damage = again
+    if damage is not None:
+        where = f"frame {damage.frame}" if damage.frame else "its header"
+        raise StoreCorrupt(
+            f"{path} is damaged: {where} at byte {damage.offset} fails its checksum, and {damage.later_commits} valid "
+            "commit(s) follow it. SQLite would drop them silently, so the store was not opened; nothing was changed. "
+            "Copy the database with its -wal and -shm files away, then restore a backup; or, to go on without what "
+            f"follows the damage: truncate -s {damage.offset} {path}"
+        )
+
+
+def scan_wal(path: str) -> Damage | None:
+    """The first damage that cannot be a torn last transaction."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(_HEADER.size)
+            if len(header) < _HEADER.size:
+                return None
+            return _scan(memoryview(header + file.read(os.fstat(file.fileno()).st_size)))
+    except FileNotFoundError:
+        return None
+
+
+def _scan(log: memoryview) -> Damage | None:
+    magic, _, page_size, _, salt1, salt2, check1, check2 = _HEADER.unpack_from(log)
+    order = ">" if magic & 1 else "<"
+    sound = magic | 1 == _MAGIC | 1 and checksum(order, log[:24], 0, 0) == (check1, check2)
+    if not sound:
+        # The page size may be what is damaged; ours is what SQLite makes by default.
+        page_size = page_size if page_size in {512 << n for n in range(8)} else 4096
+        order, salt1, salt2 = _guess(log, page_size, order)
+    size = _FRAME.size + page_size
+    count = (len(log) - _HEADER.size) // size
+    s1, s2 = check1, check2
+    bad = 0 if not sound else -1
+    closed = not sound  # the transaction with the bad frame is known to have ended
+    commits = 0
+    for number in range(1, count + 1):
+        offset = _HEADER.size + (number - 1) * size
+        _, db_pages, f1, f2, c1, c2 = _FRAME.unpack_from(log, offset)
+        ours = (f1, f2) == (salt1, salt2)
+        if bad < 0 and not ours:
+            bad = number
+            s1, s2 = c1, c2
+            continue
+        computed = (
+            checksum(order, log[offset + 24 : offset + size], *checksum(order, log[offset : offset + 8], s1, s2))
+            if ours
+            else None
+        )
+        valid = computed == (c1, c2)
+        if bad < 0 and not valid:
+            bad, closed = number, db_pages != 0
+            # Either the page rotted and the stored checksum is right, or the other way round.
+            following = _HEADER.size + number * size
+            stored_fits = computed is None or number == count or _fits(log, following, size, order, (c1, c2))
+            s1, s2 = (c1, c2) if stored_fits or computed is None else computed
+            continue
+        if bad >= 0 and valid and db_pages:
+            commits += closed
+            closed = True
+        s1, s2 = c1, c2
+    if bad >= 0 and commits:
+        return Damage(frame=bad, offset=_HEADER.size + (bad - 1) * size if bad else 0, later_commits=commits)
+    return None
+
+
+def _fits(log: memoryview, offset: int, size: int, order: str, seed: tuple[int, int]) -> bool:
+    _, _, _, _, c1, c2 = _FRAME.unpack_from(log, offset)
+    return checksum(order, log[offset + 24 : offset + size], *checksum(order, log[offset : offset + 8], *seed)) == (
+        c1,
+        c2,
+    )
+
+
+def _guess(log: memoryview, page_size: int, order: str) -> tuple[str, int, int]:
+    """Byte order and salts of a log with a damaged header, from its first frames."""
+    size = _FRAME.size + page_size
+    first, second = _HEADER.size, _HEADER.size + size
+    if len(log) >= second + size:
+        _, _, salt1, salt2, c1, c2 = _FRAME.unpack_from(log, first)
+        for candidate in (order, "<", ">"):
+            if _fits(log, second, size, candidate, (c1, c2)):
+                return candidate, salt1, salt2
+        return order, salt1, salt2
+    if len(log) >= second:
+        _, _, salt1, salt2, _, _ = _FRAME.unpack_from(log, first)
+        return order, salt1, salt2
+    return order, 0, 0
+
+
+def checksum(order: str, data: memoryview, s1: int, s2: int) -> tuple[int, int]:
+    """SQLite's log checksum of `data`, continued from `(s1, s2)`."""
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for x, y in zip(words[::2], words[1::2], strict=True):
+        s1 = (s1 + x + s2) & 0xFFFFFFFF
+        s2 = (s2 + y + s1) & 0xFFFFFFFF
+    return s1, s2

@@ -1,0 +1,410 @@
+"""The one writer of a store in a process: a thread that commits whatever is queued as one transaction.
+
+A batch is first applied the quick way: few statements, no savepoints. If anything in it does not match or fails, the
+transaction is rolled back and the batch is applied again carefully, each write under a savepoint of its own, so that
+one that is refused never takes another with it. Nobody is told anything before COMMIT has returned.
+
+When COMMIT or anything around it fails with an I/O error, the outcome is unknown. The connection is given up (a failed
+fsync is never repeated on it: the kernel may have marked the lost pages clean), a new one is opened, the log is
+checkpointed so that what is in it reaches the disk another way, and the batch is applied again. An append finds its
+own head stored if it had been committed, and is acknowledged after this new commit. A full disk keeps the appends
+until there is space; the other writes fail at once, their callers can decide.
+
+`commit_inline` does one append on the caller's thread. It declines (None) unless nothing is queued, the lock is free,
+no other process is writing, and commits have been fast; the caller then queues the append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from holdfast import clock, faults
+from holdfast.errors import HoldfastError, StoreError, StoreReplaced
+from holdfast.model import Append, Applied
+from holdfast.store.base import Acknowledge
+from holdfast.store.sqlite_apply import Transaction
+from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
+from holdfast.store.sqlite_files import Identity
+
+_BATCH = 1024  # writes in one commit
+_BUSY_US = 30_000_000
+_LOOK_US = 100_000  # how often the file is looked at
+_SLOW_US = 5_000  # a commit slower than this keeps others off the event loop …
+_SLOW_REST_US = 1_000_000  # … for this long
+_CHECKPOINT_PAGES = 1000  # about 4 MB
+_INLINE_BYTES = 64 * 1024  # larger values are compressed on the writer's thread
+_IO_ATTEMPTS = 5
+
+
+@dataclass(slots=True, eq=False)
+class AppendOp:
+    append: Append
+    acknowledge: Acknowledge
+
+
+@dataclass(slots=True, eq=False)
+class CallOp:
+    """Any other write: `work(transaction, again)`; `points` are its crash points before and after the commit."""
+
+    work: Callable[[Transaction, bool], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    points: tuple[str, str]
+
+
+Op = AppendOp | CallOp
+_STOP = object()
+_CHECKPOINT = object()
+
+
+class Writer:
+    """Owns the connection that writes."""
+
+    def __init__(
+        self, path: str, connect: Callable[[], apsw.Connection], *, identity: Identity, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.trouble: str | None = None
+        self.wal_pages = 0
+        self._path = path
+        self._connect = connect
+        self._identity = identity
+        self._loop = loop
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # whoever has it may use the connection
+        self._closing = threading.Event()
+        self._broken: StoreError | None = None
+        self._suspect = False  # a commit's outcome is unknown; the connection must not be used
+        self._slow_until = 0
+        self._look_at = 0
+        self._checkpoint_at = _CHECKPOINT_PAGES
+        self._adopt(connect())
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+        self._thread.start()
+
+    # called by others
+
+    def submit(self, op: Op) -> None:
+        if self._closing.is_set():
+            raise StoreError(f"{self._path} is closed.")
+        self._queue.put(op)
+
+    def commit_inline(self, append: Append) -> Applied | None:
+        """Commit one append here and now, or decline."""
+        started = clock.monotonic_us()
+        if started < self._slow_until or self._suspect or not self._queue.empty():
+            return None
+        if append.blobs and sum(len(data) for _, data in append.blobs) > _INLINE_BYTES:
+            return None
+        if not self._lock.acquire(blocking=False):
+            return None
+        committed = False
+        try:
+            if started >= self._look_at:
+                self._look()
+            execute = self._transaction.execute
+            execute("BEGIN IMMEDIATE")
+            if not self._transaction.append_inline(append):
+                return None
+            faults.point("append.before_commit")
+            self._suspect = True
+            execute("COMMIT")
+            faults.point("append.after_commit")
+            self._suspect = False
+            committed = True
+            self._note_duration(clock.monotonic_us() - started)
+            return Applied.committed
+        except (apsw.Error, OSError, StoreError, ValueError, TypeError, OverflowError):
+            return None  # the writer's thread meets the same error and knows what to do about it
+        finally:
+            if not committed:
+                self._roll_back()
+            self._lock.release()
+            if self.wal_pages >= self._checkpoint_at:
+                self._queue.put(_CHECKPOINT)
+
+    def stop(self) -> None:
+        """Commit what is queued, end the thread, checkpoint, close. Blocks; callable from any thread, also twice."""
+        self._closing.set()
+        self._queue.put(_STOP)
+        self._thread.join()
+        left: list[Op] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                item = self._queue.get_nowait()
+                if isinstance(item, AppendOp | CallOp):
+                    left.append(item)
+        self._deliver([(op, StoreError(f"{self._path} is closed.")) for op in left])
+
+    @property
+    def connection(self) -> apsw.Connection:
+        return self._transaction.connection
+
+    # the thread
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            ops: list[Op] = []
+            item = self._queue.get()
+            try:
+                while True:
+                    if item is _STOP:
+                        stopping = True
+                    elif item is not _CHECKPOINT:
+                        ops.append(item)
+                    if len(ops) >= _BATCH:
+                        break
+                    item = self._queue.get_nowait()
+            except queue.Empty:
+                pass
+            if ops:
+                self._commit(ops)
+            if self.wal_pages >= self._checkpoint_at:
+                self._checkpoint()
+        self._close()
+
+    def _commit(self, ops: list[Op]) -> None:
+        attempts, again, quick = 0, False, True
+        while ops:
+            error: BaseException
+            try:
+                with self._lock:
+                    outcomes = self._attempt(ops, again=again, quick=quick)
+                if outcomes is None:
+                    quick = False
+                    continue
+                self.trouble = None
+                self._deliver(outcomes)
+                return
+            except SYSTEMIC as systemic:
+                error = systemic
+            except StoreError as refused:  # the file was replaced
+                self.trouble = str(refused)
+                self._deliver([(op, refused) for op in ops])
+                return
+            except Exception as bug:  # the thread must live on, and everybody must be told
+                self._deliver([(op, _as_store_error(bug, self._path)) for op in ops])
+                return
+            explained = explain(error, self._path)
+            self.trouble = str(explained)
+            again, attempts = again or not isinstance(error, apsw.BusyError), attempts + 1
+            waits = is_full(error) or isinstance(error, apsw.BusyError)
+            if waits:
+                self._deliver([(op, explained) for op in ops if isinstance(op, CallOp)])
+                ops = [op for op in ops if isinstance(op, AppendOp)]
+            elif len(ops) > 1 and attempts == 2:
+                for op in ops:
+                    self._commit([op])
+                return
+            if self._closing.is_set() or (not waits and attempts >= _IO_ATTEMPTS):
+                self._deliver([(op, explained) for op in ops])
+                return
+            self._closing.wait(0.5 if waits else 0.05 * attempts)
+
+    def _attempt(self, ops: list[Op], *, again: bool, quick: bool) -> list[tuple[Op, Any]] | None:
+        """One transaction with all of `ops`. None: the quick way does not do, and nothing was changed."""
+        if self._suspect:
+            self._reopen()
+        self._begin()
+        started = clock.monotonic_us()
+        try:
+            outcomes = self._apply_quickly(ops) if quick and not again else self._apply_carefully(ops, again)
+            if outcomes is None:
+                self._roll_back()
+                return None
+            points = [
+                ("append.before_commit", "append.after_commit") if isinstance(op, AppendOp) else op.points for op in ops
+            ]
+            points = list(dict.fromkeys(points))
+            for before, _ in points:
+                faults.point(before) if before else None
+            self._suspect = True
+            self._transaction.execute("COMMIT")
+            for _, after in points:
+                faults.point(after) if after else None
+            self._suspect = False
+        except BaseException as error:
+            # A statement that failed for lack of space has changed nothing, whatever came after it.
+            self._suspect = self._suspect or (isinstance(error, SYSTEMIC) and not is_full(error))
+            self._roll_back()
+            raise
+        self._note_duration(clock.monotonic_us() - started)
+        return outcomes
+
+    def _apply_quickly(self, ops: list[Op]) -> list[tuple[Op, Any]] | None:
+        outcomes: list[tuple[Op, Any]] = []
+        round_: dict[str, Append] = {}
+        try:
+            for op in ops:
+                if isinstance(op, AppendOp) and op.append.row.id not in round_:
+                    round_[op.append.row.id] = op.append
+                    outcomes.append((op, Applied.committed))
+                    continue
+                if round_ and not self._transaction.append_all(list(round_.values())):
+                    return None
+                round_ = {}
+                if isinstance(op, AppendOp):
+                    round_[op.append.row.id] = op.append
+                    outcomes.append((op, Applied.committed))
+                else:
+                    outcomes.append((op, op.work(self._transaction, False)))
+            if round_ and not self._transaction.append_all(list(round_.values())):
+                return None
+        except SYSTEMIC:
+            raise
+        except Exception:
+            return None  # one of them is at fault; the careful way finds out which
+        return outcomes
+
+    def _apply_carefully(self, ops: list[Op], again: bool) -> list[tuple[Op, Any]]:
+        execute = self._transaction.execute
+        outcomes: list[tuple[Op, Any]] = []
+        for op in ops:
+            execute("SAVEPOINT one")
+            try:
+                if isinstance(op, AppendOp):
+                    outcomes.append((op, self._transaction.append_one(op.append)))
+                else:
+                    outcomes.append((op, op.work(self._transaction, again)))
+            except SYSTEMIC:
+                raise
+            except Exception as error:
+                if not self.connection.in_transaction:
+                    raise  # SQLite rolled back everything, not only this one
+                execute("ROLLBACK TO one")
+                outcomes.append((op, _as_store_error(error, self._path)))
+            execute("RELEASE one")
+        return outcomes
+
+    def _begin(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        now = clock.monotonic_us()
+        if now >= self._look_at:
+            self._look()
+        give_up, delay_s = now + _BUSY_US, 0.0002
+        while True:
+            try:
+                self._transaction.execute("BEGIN IMMEDIATE")
+                return
+            except apsw.BusyError:
+                if clock.monotonic_us() > give_up:
+                    raise
+                jitter = 0.5 + clock.monotonic_us() % 1000 / 1000  # processes are not in step by the microsecond
+                self._closing.wait(delay_s * jitter)
+                delay_s = min(delay_s * 2, 0.02)
+
+    def _roll_back(self) -> None:
+        try:
+            if self.connection.in_transaction:
+                self._transaction.execute("ROLLBACK")
+        except (apsw.Error, OSError):
+            self._suspect = True
+
+    def _look(self) -> None:
+        try:
+            self._identity.check()
+        except StoreReplaced as error:
+            self._broken = error
+            raise
+        self._look_at = clock.monotonic_us() + _LOOK_US
+
+    def _note_duration(self, took_us: int) -> None:
+        if took_us > _SLOW_US:
+            self._slow_until = clock.monotonic_us() + _SLOW_REST_US
+
+    # the connection
+
+    def _adopt(self, connection: apsw.Connection) -> None:
+        connection.set_busy_timeout(0)  # waiting is done here, with jitter, and never on the event loop
+        connection.wal_autocheckpoint(0)
+        connection.set_wal_hook(self._committed_pages)
+        self._transaction = Transaction(connection)
+        self._suspect = False
+
+    def _committed_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self.wal_pages = pages
+        if pages < _CHECKPOINT_PAGES:
+            self._checkpoint_at = _CHECKPOINT_PAGES
+        return apsw.SQLITE_OK
+
+    def _reopen(self) -> None:
+        old = self.connection
+        try:
+            old.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            old.close(force=True)
+        except (apsw.Error, OSError):
+            pass  # it is unusable anyway
+        self._adopt(self._connect())
+        self._suspect = True
+        # Where others use the log or there is no space, the commit that follows has to do: it syncs the log.
+        with contextlib.suppress(apsw.BusyError, apsw.FullError):
+            self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
+        self._suspect = False
+
+    def _checkpoint(self) -> None:
+        with self._lock:
+            if self._suspect:
+                return
+            try:
+                pages, done = self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except (apsw.Error, OSError):
+                self._checkpoint_at = self.wal_pages + _CHECKPOINT_PAGES
+                return
+            # Not all of it could be moved (a reader, another process): do not try again at every commit.
+            self.wal_pages = 0 if done >= pages else pages
+            self._checkpoint_at = _CHECKPOINT_PAGES if done >= pages else pages + _CHECKPOINT_PAGES
+
+    def _close(self) -> None:
+        with self._lock:
+            try:
+                if not self._suspect and self._broken is None:
+                    self._look()
+                    self.connection.set_busy_timeout(200)
+                    self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except (apsw.Error, OSError, StoreError):
+                pass  # others still use the log; it is theirs to clean up
+            if self._suspect or self._broken is not None:
+                self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self.connection.close(force=True)
+
+    # telling
+
+    def _deliver(self, outcomes: list[tuple[Op, Any]]) -> None:
+        """Tell each caller on its own loop, in one go per loop."""
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Op, Any]]] = {}
+        for op, outcome in outcomes:
+            loops.setdefault(self._loop if isinstance(op, AppendOp) else op.loop, []).append((op, outcome))
+        for loop, mine in loops.items():
+            with contextlib.suppress(RuntimeError):  # that loop is closed: nobody is left to be told
+                loop.call_soon_threadsafe(_tell, loop, mine)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, outcomes: list[tuple[Op, Any]]) -> None:
+    for op, outcome in outcomes:
+        try:
+            if isinstance(op, AppendOp):
+                op.acknowledge(outcome)
+            elif not op.future.done():
+                if isinstance(outcome, BaseException):
+                    op.future.set_exception(outcome)
+                else:
+                    op.future.set_result(outcome)
+        except Exception as error:  # one callback's bug must not keep the news from the others
+            loop.call_exception_handler({"message": "an acknowledgement raised", "exception": error})
+
+
+def _as_store_error(error: Exception, path: str) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        return error
+    explained = explain(error, path)
+    explained.__cause__ = error
+    return explained

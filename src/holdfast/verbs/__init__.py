@@ -1,0 +1,1 @@
+"""The durable verbs, one subject per file."""

@@ -1,0 +1,284 @@
+"""Agents, and runs started by runs.
+
+Calling an agent makes a `Call`: what to run, with which input. Awaited inside a run it is a child run, whose id follows
+from its parent and its place there; so a parent that is resumed finds the child it started.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import json
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from holdfast import faults
+from holdfast.calls import Duration, answer, checked_name, deliver, elapsed_us, remember_key, seconds
+from holdfast.clock import monotonic_us
+from holdfast.codec import Coder, coder_for, decode_input, digest, encode_error, encode_input, result_annotation
+from holdfast.context import RunContext, Scope, check_branch, in_branch, scope_or_none
+from holdfast.errors import NotInRun, RunError, UsageError
+from holdfast.model import Kind, RunId
+
+if TYPE_CHECKING:
+    from holdfast.handle import Run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Agent(Generic[P, R]):
+    """A durable program: an `async` function whose steps and effects are recorded."""
+
+    def __init__(
+        self,
+        fn: Callable[P, Coroutine[Any, Any, R]],
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        if not inspect.iscoroutinefunction(fn):
+            raise UsageError(f"@hf.agent takes an async function; {getattr(fn, '__name__', fn)!r} is not one. Make it `async def`.")
+        self.fn = fn
+        self.name = checked_name(name, fn)
+        self.version = version
+        self.timeout_s = timeout_s
+        functools.update_wrapper(self, fn)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        return Call(self, args, kwargs)
+
+    @functools.cached_property
+    def coder(self) -> Coder[R]:
+        return coder_for(result_annotation(self.fn))
+
+    @functools.cached_property
+    def code(self) -> str:
+        """What the code is, whatever its layout and comments: a digest of its module's syntax tree."""
+        return digest(f"{self.version or ''}/{_syntax(self.fn)}")
+
+    def __repr__(self) -> str:
+        return f"<agent {self.name}>"
+
+
+def _syntax(fn: Callable[..., Any]) -> str:
+    try:
+        source = Path(inspect.getfile(fn)).read_text()
+        return ast.dump(ast.parse(source))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return fn.__code__.co_code.hex()
+
+
+class Call(Coroutine[Any, Any, R]):
+    """An agent with its input: what to run. `await` it inside a run; elsewhere pass it to `hf.run` or `app.start`."""
+
+    def __init__(self, agent: Agent[..., R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.agent = agent
+        self.args = args
+        self.kwargs = dict(kwargs)
+        self._coroutine: Coroutine[Any, Any, R] | None = None
+
+    @functools.cached_property
+    def encoded(self) -> tuple[str, str]:
+        """The input as JSON text, and its digest; raises if it cannot be stored."""
+        return encode_input(self.agent.fn, self.args, self.kwargs)
+
+    @classmethod
+    def decoded(cls, agent: Agent[..., R], text: str) -> Call[R]:
+        """The call that was stored."""
+        args, kwargs = decode_input(agent.fn, text)
+        return cls(agent, args, kwargs)
+
+    def durable_name(self) -> str:
+        return self.agent.name
+
+    def durable_arguments(self) -> dict[str, Any]:
+        return {"args": self.args, **self.kwargs}
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return _await_child(self).__await__()
+
+    # a coroutine as well, so that create_task and TaskGroup take it
+
+    def send(self, value: Any, /) -> Any:
+        if self._coroutine is None:
+            self._coroutine = _await_child(self)
+        return self._coroutine.send(value)
+
+    def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any:
+        if self._coroutine is None:
+            self._coroutine = _await_child(self)
+        return self._coroutine.throw(kind if value is None else value)
+
+    def close(self) -> None:
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    def __repr__(self) -> str:
+        return f"<call of {self.agent.name}>"
+
+
+class AgentDecorator(Protocol):
+    """What `agent(...)` with options returns."""
+
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Agent[P, R]: ...
+
+
+@overload
+def agent(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Agent[P, R]: ...
+@overload
+def agent(*, name: str | None = None, version: str | None = None, timeout: Duration | None = None) -> AgentDecorator: ...
+def agent(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    timeout: Duration | None = None,
+) -> Any:
+    """Make an async function an agent: a program that survives its process.
+
+    What it asks of the world goes through steps and effects; everything else it computes again on resume, so it should
+    depend on nothing but its input and their results. `timeout` limits the whole run, crashes included.
+
+    Example:
+        @hf.agent
+        async def newsletter(topic: str) -> str:
+            return await send_email("list@example.org", await write(topic))
+    """
+    timeout_s = None if timeout is None else seconds(timeout)
+
+    def decorate(fn: Callable[..., Any]) -> Agent[..., Any]:
+        return Agent(fn, name=name, version=version, timeout_s=timeout_s)
+
+    return decorate if fn is None else decorate(fn)
+
+
+def child_id(run: RunContext, key: str) -> RunId:
+    """The id of the run that a run starts at this place; the same on every replay."""
+    mark = blake2b(f"{run.nonce}/{run.generation}/{key}".encode(), digest_size=5).hexdigest()
+    return RunId(f"{run.id}.{mark}")
+
+
+async def _await_child(call: Call[R]) -> R:
+    """A child run: start it (once), wait for its end, record what it was."""
+    scope = scope_or_none()
+    if scope is None:
+        raise NotInRun(
+            f"{call.agent.name}(…) was awaited outside of a run. Use `hf.run({call.agent.name}(…))`, or "
+            f"`run = await app.start({call.agent.name}(…))` and `await run.result()`."
+        )
+    check_branch(scope, call.agent.name)
+    run = scope.run
+    if run.dead:
+        await run.never()
+    _, args_digest = call.encoded
+    entry = run.claim(scope, call.agent.name, args_digest, None)
+    if entry is not None and entry.outcome is not None:
+        value: R = await answer(scope, entry, call.agent.coder, ())
+        return value
+    scope.in_call = True
+    try:
+        key = await _start_once(scope, call, entry, None, {})
+        return await _wait_child(scope, call, key)
+    finally:
+        scope.in_call = False
+
+
+async def _start_once(scope: Scope, call: Call[Any], entry: Any, thread_id: str | None, tags: Mapping[str, str]) -> str:
+    """Store the child run unless it is stored; the key of the call."""
+    run = scope.run
+    args_text, args_digest = call.encoded
+    if entry is None:
+        await run.refuse_left_over(scope, call.agent.name)
+        key = run.new_key(scope, call.agent.name, None)
+    else:
+        key = str(entry.key)
+    started = child_id(run, key)
+    if entry is None or entry.child is None:
+        payload = json.dumps({"run": started})
+        run.journal.add(Kind.child, key, call.agent.name, digest=args_digest, args=args_text, payload=payload)
+    await run.journal.barrier()
+    faults.point("child.before_start")
+    await run.host.start_child(call, started, parent=run, thread_id=thread_id, tags=tags)
+    faults.point("child.after_start")
+    return key
+
+
+async def _wait_child(scope: Scope, call: Call[R], key: str) -> R:
+    run = scope.run
+    began = monotonic_us()
+    handle = run.host.handle(child_id(run, key), run.thread_id)
+    value: R | None = None
+    error: Exception | None = None
+    run.bodies += 1
+    try:
+        value = await handle.result_of(call.agent)
+        payload, value = call.agent.coder.roundtrip(value, what=f"the result of {key}")
+    except RunError as failed:
+        error = failed
+        payload = encode_error(failed)
+    finally:
+        run.bodies -= 1
+    kind = Kind.done if error is None else Kind.failed
+
+    def record(tick: int) -> None:
+        run.journal.add(kind, key, call.agent.name, tick=tick, took=elapsed_us(began), payload=payload)
+
+    await deliver(scope, record)
+    if error is not None:
+        raise remember_key(error, key)
+    return cast("R", value)
+
+
+async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[str, str] | None = None) -> Run[R]:
+    """Inside a run: start another run and go on without waiting for it. A replay does not start it twice.
+
+    Example: `side = await hf.start(summarise(page)); ...; text = await side.result()`
+    """
+    scope = in_branch("hf.start()")
+    run = scope.run
+    if run.dead:
+        await run.never()
+    _, args_digest = call.encoded
+    entry = run.claim(scope, call.agent.name, args_digest, None)
+    scope.in_call = True
+    try:
+        if entry is not None and entry.outcome is not None:
+            key = entry.key
+            await answer(scope, entry, coder_for(str), ())
+        else:
+            key = await _start_once(scope, call, entry, thread_id, tags or {})
+            payload = json.dumps(child_id(run, key))
+            await deliver(scope, lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload))
+    finally:
+        scope.in_call = False
+    handle: Run[R] = run.host.handle(child_id(run, key), run.thread_id)
+    return handle
+
+
+def get(token: str) -> Run[Any]:
+    """Inside a run: the handle of another run, by its token or id. It has no side effect.
+
+    Example: `status = await hf.get(token).status()`
+    """
+    run = in_branch("hf.get()").run
+    run_id, _, thread_id = token.partition("@")
+    handle: Run[Any] = run.host.handle(RunId(run_id), thread_id or run.thread_id)  # type: ignore[arg-type]
+    return handle
+
+
+async def resume(token: str) -> Run[Any]:
+    """Inside a run: have another run go on, if it is paused, blocked or left over.
+
+    Example: `await hf.resume(token)`
+    """
+    run = get(token)
+    await run.resume()
+    return run

@@ -1,0 +1,73 @@
+"""Sagas: effects that are taken back together.
+
+If the block is left by an exception, the effects that happened inside it (and those that may have) are undone in the
+reverse order of their outcomes. Each undo is an effect of its own: recorded, resumed after a crash, never forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast import faults
+from holdfast.context import in_branch
+
+
+class Saga:
+    """What a saga block has to undo so far."""
+
+    def __init__(self, outer: Saga | None) -> None:
+        self._outer = outer
+        self._undos: list[tuple[str, Callable[[], Coroutine[Any, Any, Any]]]] = []
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the effects that would be undone, in the order of their outcomes."""
+        return [key for key, _ in self._undos]
+
+    def add(self, key: str, undo: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """An effect with an `undo` ended; effects call this themselves."""
+        self._undos.append((key, undo))
+
+    def keep(self) -> None:
+        """The block succeeded: an outer saga takes over what it has done."""
+        if self._outer is not None:
+            self._outer._undos.extend(self._undos)
+
+    async def undo(self) -> None:
+        """Take back, last first."""
+        while self._undos:
+            faults.point("undo.before")
+            await self._undos[-1][1]()
+            self._undos.pop()
+            faults.point("undo.after")
+
+
+@asynccontextmanager
+async def saga() -> AsyncIterator[Saga]:
+    """Undo the effects of the block if it does not succeed.
+
+    Effects that declare `.undo` are taken back in reverse order of their outcomes when an exception (or a cancellation)
+    leaves the block; then it goes on to the agent. After a crash in the middle, the undoing goes on where it was.
+
+    Example:
+        async with hf.saga():
+            await book_flight(city)
+            await book_hotel(city)      # raises: the flight is cancelled
+    """
+    scope = in_branch("hf.saga()")
+    run, outer = scope.run, scope.saga
+    block = Saga(outer)
+    scope.saga = block
+    try:
+        yield block
+    except BaseException:
+        scope.saga = outer
+        if not run.dead:
+            await block.undo()
+        raise
+    else:
+        block.keep()
+    finally:
+        scope.saga = outer

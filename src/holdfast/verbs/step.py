@@ -1,0 +1,250 @@
+"""Steps: what an agent asks of the world that is safe to repeat.
+
+A step needs no durable intent. Its outcome is appended and flushed in the background; the agent goes on at once. A
+crash before the flush makes the step run again, which is what "safe to repeat" means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+
+from holdfast import faults
+from holdfast.calls import (
+    Body,
+    Duration,
+    LateThread,
+    Options,
+    Retry,
+    answer,
+    as_retry,
+    as_types,
+    checked_name,
+    deliver,
+    elapsed_us,
+    remember_key,
+    seconds,
+)
+from holdfast.clock import monotonic_us, now_us
+from holdfast.codec import encode_call, encode_error, roundtrip_error
+from holdfast.context import RunContext, Scope, StepInfo, check_branch, durable_function, scope_or_none
+from holdfast.errors import HoldfastError, RetryLater, StepError
+from holdfast.journal.journal import OpenCall
+from holdfast.journal.replay import Entry
+from holdfast.model import Kind
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Step(Protocol[P, R_co]):
+    """An async function whose completed calls are never repeated."""
+
+    __name__: str
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+
+    def with_options(
+        self, *, key: str | None = None, retries: int | Retry | None = None, timeout: Duration | None = None
+    ) -> Step[P, R_co]:
+        """The same step with other options; `key=` names one call explicitly, once per run.
+
+        Example: `await fetch.with_options(key=f"page-{n}", timeout=5)(url)`
+        """
+        ...
+
+
+class StepDecorator(Protocol):
+    """What `step(...)` with options returns."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+@overload
+def step(fn: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retries: int | Retry = 0,
+    timeout: Duration | None = None,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (Exception,),
+    raises: type[BaseException] | tuple[type[BaseException], ...] = (),
+) -> StepDecorator: ...
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retries: int | Retry = 0,
+    timeout: Duration | None = None,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (Exception,),
+    raises: type[BaseException] | tuple[type[BaseException], ...] = (),
+) -> Any:
+    """Make a function a step: safe to repeat (reads, model calls, computation), its result recorded.
+
+    After a crash a completed step answers from the journal, with the same value or exception; a step that was cut off
+    runs again. `def` functions run in a thread. Outside of a run a step is a plain function.
+
+    Example:
+        @hf.step(retries=3)
+        async def search(query: str) -> list[str]:
+            return await web.search(query)
+    """
+
+    def decorate(fn: Callable[..., Any]) -> Any:
+        options = Options(
+            name=checked_name(name, fn),
+            retries=as_retry(retries),
+            timeout_s=None if timeout is None else seconds(timeout),
+            retry_on=as_types(retry_on, "retry_on"),
+            raises=as_types(raises, "raises"),
+        )
+        return StepDefinition(Body(fn), options).function()
+
+    return decorate if fn is None else decorate(fn)
+
+
+class StepDefinition:
+    """A step with its options."""
+
+    def __init__(self, body: Body, options: Options) -> None:
+        self.body = body
+        self.options = options
+        self.name = options.name
+        self.explicit_key = options.explicit_key
+
+    def function(self) -> Step[..., Any]:
+        function = durable_function(self, self.body.fn)
+
+        def with_options(
+            *, key: str | None = None, retries: int | Retry | None = None, timeout: Duration | None = None
+        ) -> Step[..., Any]:
+            return StepDefinition(self.body, self.options.changed(key=key, retries=retries, timeout=timeout)).function()
+
+        function.__dict__.update(with_options=with_options, definition=self)
+        return cast("Step[..., Any]", function)
+
+    async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        scope = scope_or_none()
+        if scope is None or scope.body is not None:
+            return await self.body.plain(args, kwargs)
+        check_branch(scope, self.name)
+        run = scope.run
+        if run.dead:
+            await run.never()
+        args_text, args_digest = encode_call(self.body.fn, args, kwargs)
+        entry = run.claim(scope, self.name, args_digest, self.explicit_key)
+        if entry is not None and entry.outcome is not None:
+            return await answer(scope, entry, self.body.result_coder(), self.options.raises)
+        key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
+        scope.in_call = True
+        try:
+            return await self._execute(scope, run, key, entry, args, kwargs, args_text, args_digest)
+        finally:
+            scope.in_call = False
+
+    async def _execute(
+        self,
+        scope: Scope,
+        run: RunContext,
+        key: str,
+        entry: Entry | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        args_text: str,
+        args_digest: str,
+    ) -> Any:
+        failed = postponed = 0
+        if entry is not None and entry.ready_at:
+            failed, postponed = entry.attempt, entry.postponed
+            await _pause(run, (entry.ready_at - now_us()) / 1_000_000)
+        journal = run.journal
+        while True:
+            attempt = failed + 1
+            journal.begin(OpenCall(key, self.name, attempt, now_us(), args_digest, args_text))
+            began = monotonic_us()
+            faults.point("step.before_body")
+            value: Any = None
+            error: Exception | None = None
+            payload: str
+            run.bodies += 1
+            try:
+                value = await self.body.run(scope, StepInfo(run, self.name, key, attempt), args, kwargs, self.options.timeout_s)
+                faults.point("step.after_body")
+                payload, value = self.body.result_coder().roundtrip(value, what=f"the result of {key}")
+                journal.check_size(payload, f"the result of {key}")
+            except asyncio.CancelledError:
+                if run.dead:
+                    raise
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    journal.end(key, Kind.cancelled, tick=run.ticks.tick, took=elapsed_us(began), payload=None)
+                    raise
+                error = StepError(f"Run {run.id}: the body of {key} was cancelled from within.", error_type="CancelledError")
+            except Exception as caught:
+                error = caught
+            finally:
+                run.bodies -= 1
+            took = elapsed_us(began)
+            run.executed += 1
+            if error is None:
+                await self._deliver(scope, run, key, Kind.done, payload, took)
+                return value
+            wait_s = self._wait_before_retry(error, attempt - postponed)
+            if wait_s is not None:
+                postponed += isinstance(error, RetryLater)
+                retry_at = now_us() + int(wait_s * 1_000_000)
+                journal.forget(key)
+                journal.add(
+                    Kind.attempt,
+                    key,
+                    self.name,
+                    attempt=attempt,
+                    took=took,
+                    digest=args_digest,
+                    args=args_text if failed == 0 else None,
+                    payload=f'{{"error":{encode_error(error)},"retry_at":{retry_at},"postponed":{postponed}}}',
+                )
+                failed = attempt
+                if isinstance(error, LateThread):
+                    await asyncio.wait({error.future})
+                await _pause(run, wait_s)
+                continue
+            payload, seen = roundtrip_error(error, self.options.raises)
+            await self._deliver(scope, run, key, Kind.failed, payload, took)
+            raise remember_key(seen, key)
+
+    async def _deliver(self, scope: Scope, run: RunContext, key: str, kind: Kind, payload: str, took: int) -> None:
+        journal = run.journal
+        summary = journal.summary
+        summary["steps"] = summary.get("steps", 0) + 1
+        try:
+            await deliver(scope, lambda tick: journal.end(key, kind, tick=tick, took=took, payload=payload))
+        except asyncio.CancelledError:
+            if not run.dead and journal.is_open(key):
+                journal.end(key, Kind.cancelled, tick=run.ticks.tick, took=took, payload=None)
+            raise
+
+    def _wait_before_retry(self, error: Exception, failures: int) -> float | None:
+        if isinstance(error, RetryLater):
+            return error.after
+        if isinstance(error, HoldfastError) or not isinstance(error, self.options.retry_on):
+            return None
+        return self.options.retries.delay_s(failures) if failures <= self.options.retries.attempts else None
+
+
+async def _pause(run: RunContext, seconds: float) -> None:
+    if seconds > 0:
+        run.bodies += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            run.bodies -= 1

@@ -1,0 +1,151 @@
+"""Values that a run must see the same way every time: the time, ids, randomness, code changes; and what it reports."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+
+from holdfast.clock import now_us
+from holdfast.context import Scope, StepInfo, in_branch, scope_or_none
+from holdfast.errors import NotInRun, UsageError
+from holdfast.model import Kind
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def now() -> datetime:
+    """The time, in UTC, as it was when the run first asked.
+
+    Recorded: a resumed run gets the same answer. Outside of a run it is the clock's time.
+
+    Example: `deadline = hf.now() + timedelta(days=2)`
+    """
+    scope = scope_or_none()
+    if scope is None or scope.body is not None:
+        return _EPOCH + timedelta(microseconds=now_us())
+    scope = in_branch("hf.now()")
+    run = scope.run
+    entry = run.claim(scope, "hf.now", "", None)
+    if entry is not None and entry.outcome is not None:
+        entry.delivered = True
+        return _EPOCH + timedelta(microseconds=int(entry.outcome.payload or 0))
+    at = now_us()
+    run.journal.add(Kind.done, run.new_key(scope, "hf.now", None), "hf.now", payload=str(at))
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def uuid4() -> uuid.UUID:
+    """A random id that is the same every time this place of the run is reached.
+
+    Nothing is recorded: it follows from the run's secret nonce and the place.
+
+    Example: `order = str(hf.uuid4())`
+    """
+    scope = scope_or_none()
+    if scope is None or scope.body is not None:
+        return uuid.uuid4()
+    return uuid.UUID(bytes=_derived(in_branch("hf.uuid4()"), "uuid4")[:16], version=4)
+
+
+def rng() -> random.Random:
+    """A random number generator that gives the same numbers every time this place of the run is reached.
+
+    Example: `choice = hf.rng().choice(options)`
+    """
+    scope = scope_or_none()
+    if scope is None or scope.body is not None:
+        return random.Random()  # noqa: S311
+    return random.Random(_derived(in_branch("hf.rng()"), "rng"))  # noqa: S311
+
+
+def _derived(scope: Scope, what: str) -> bytes:
+    name = f"hf.{what}"
+    scope.calls[name] = scope.calls.get(name, 0) + 1
+    place = f"{scope.run.nonce}/{scope.run.generation}/{scope.prefix()}{name}#{scope.calls[name]}"
+    return blake2b(place.encode(), digest_size=32).digest()
+
+
+def patched(patch_id: str) -> bool:
+    """Is this run to take the new code path? True for runs that reach this place anew, False for those past it.
+
+    Guard changed code with it: a run that was recorded with the old code goes on with the old code, for ever.
+
+    Example:
+        if hf.patched("ask-legal-first"):
+            await ask_legal(draft)
+    """
+    scope = in_branch("hf.patched()")
+    if not isinstance(patch_id, str) or not patch_id:
+        raise UsageError(f"hf.patched() takes the id of the change, a non-empty string; got {patch_id!r}.")
+    run = scope.run
+    if patch_id in run.replay.patches:
+        return True
+    if patch_id in run.unpatched or run.replay.has_left_in(scope.path):
+        run.unpatched.add(patch_id)
+        return False
+    run.replay.patches.add(patch_id)
+    run.journal.add(Kind.patched, "", patch_id)
+    return True
+
+
+def progress(done: float, total: float | None = None, note: str = "") -> None:
+    """Say how far the run is; shown in `holdfast runs`, `show` and the console. Not an answer to anything: never replayed.
+
+    Example: `hf.progress(3, 10, "reading pages")`
+    """
+    scope = scope_or_none()
+    if scope is None:
+        return
+    state = {"done": done, "total": total, "note": note}
+    scope.run.report("progress", state)
+
+
+def usage(*, model: str, input_tokens: int = 0, output_tokens: int = 0, cost: float = 0.0) -> None:
+    """Say what a model call used. Inside a step it is charged to that step; what a resume did not use again is saved.
+
+    Example: `hf.usage(model=reply.model, input_tokens=812, output_tokens=190, cost=0.004)`
+    """
+    scope = scope_or_none()
+    if scope is None:
+        return
+    used = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens, "cost": cost}
+    scope.run.report("usage", used, key=scope.body.key if scope.body is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ThisRun:
+    """The run that the code is part of."""
+
+    id: str
+    thread_id: str
+    token: str
+    is_replaying: bool  #: answers still come from the journal
+    parking: bool  #: this execution is being torn down; a `finally` may want to know
+
+
+def this_run() -> ThisRun:
+    """The current run.
+
+    Example: `log.info("working for %s", hf.this_run().token)`
+    """
+    scope = scope_or_none()
+    if scope is None:
+        raise NotInRun("hf.this_run() works inside a run only.")
+    run = scope.run
+    return ThisRun(run.id, run.thread_id, f"{run.id}@{run.thread_id}", run.replay.has_unclaimed, run.parking)
+
+
+def this_step() -> StepInfo:
+    """The current step or effect: name, key, attempt, idempotency key.
+
+    Example: `await mailer.send(to, body, key=hf.this_step().idempotency_key)`
+    """
+    scope = scope_or_none()
+    if scope is None or scope.body is None:
+        raise NotInRun("hf.this_step() works inside the body of a step or effect that is part of a run.")
+    return scope.body
+
+

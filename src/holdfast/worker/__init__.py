@@ -1,0 +1,1 @@
+"""Executing runs in this process: claiming them, driving them, keeping the lease."""
