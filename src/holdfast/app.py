@@ -165,7 +165,11 @@ def run(call: Call[R], *, id: str | None = None, thread_id: str | None = None, u
 
     Example: `print(hf.run(newsletter("tides"), id="issue-7"))`
     """
-    return asyncio.run(run_async(call, id=id, thread_id=thread_id, url=url))
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run_async(call, id=id, thread_id=thread_id, url=url))
+    raise UsageError("hf.run() was called inside a running event loop; use `async with hf.connect(…) as app:` and app.start().")
 
 
 async def run_async(call: Call[R], *, id: str | None, thread_id: str | None, url: str | None) -> R:
@@ -177,6 +181,6 @@ async def run_async(call: Call[R], *, id: str | None, thread_id: str | None, url
         status = await handle.status()
         if status in (Status.failed, Status.cancelled):
             await handle.retry(note="run again")
-        elif status in (Status.blocked, Status.in_doubt):
+        elif status in (Status.blocked, Status.in_doubt, Status.waiting):
             await handle.resume()
         return await handle.result()

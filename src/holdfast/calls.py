@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, coder_for, decode_error, result_annotation
 from holdfast.context import RunContext, Scope, StepInfo, body_scope, enter, leave
-from holdfast.errors import ResultNotStored, Undecodable, UsageError
+from holdfast.errors import ResultNotStored, Undecodable, Unserialisable, UsageError
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
 
@@ -168,6 +168,13 @@ def remember_key(error: BaseException, key: str) -> BaseException:
     """Mark an exception with the call it came from, so that a retry of the run knows what to do again."""
     error.__dict__["_holdfast_key"] = key
     return error
+
+
+def refuse_result(run: RunContext, name: str, body: Body) -> None:
+    """Refuse a call whose result could never be stored, before anything happens."""
+    problem = body.result_coder().problem
+    if problem is not None:
+        raise Unserialisable(f"Run {run.id}: the result of {name} ({body.where}) cannot be stored: {problem}")
 
 
 async def answer(scope: Scope, entry: Entry, coder: Coder[Any], raises: tuple[type[BaseException], ...]) -> Any:

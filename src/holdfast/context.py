@@ -84,6 +84,11 @@ class Host(Protocol):
 
     def handle(self, run_id: RunId, thread_id: ThreadId) -> Any: ...
 
+    @property
+    def is_alone(self) -> bool:
+        """Does this process execute one run only? Then its commits may happen on the loop's own thread."""
+        ...
+
     def has_lease(self) -> bool:
         """Is enough of this worker's lease left to begin an effect?"""
         ...
@@ -171,6 +176,13 @@ def body_scope(scope: Scope, info: StepInfo) -> Scope:
     return inside
 
 
+def outside() -> contextvars.Context:
+    """A copy of the current context that belongs to no run."""
+    context = contextvars.copy_context()
+    context.run(_scope.set, None)
+    return context
+
+
 def enter(scope: Scope) -> contextvars.Token[Scope | Lineless | None]:
     return _scope.set(scope)
 
@@ -212,6 +224,7 @@ class RunContext:
         self.hold_reasons: dict[str, dict[str, Any]] = {}
         self.verdicts: dict[str, dict[str, Any]] = {}  #: what persons said, not acted on yet, by key
         self.unpatched: set[str] = set()
+        self.used_keys: set[str] = set()  #: explicit keys of this execution
         self.dead = False
         self.parking = False
         self.stop_reason: dict[str, Any] | None = None
@@ -220,6 +233,11 @@ class RunContext:
         self.saved_us = 0
         self.replayed = 0
         self.executed = 0
+
+    @property
+    def may_commit_inline(self) -> bool:
+        """Would nobody but this run's only branch wait, if a commit happened on the loop's own thread?"""
+        return self.lines == 1 and self.host.is_alone
 
     # the life of its tasks
 
@@ -297,6 +315,32 @@ class RunContext:
         """What a person said about an effect in doubt, if they did."""
         return self.verdicts.pop(key, None)
 
+    def without_settled(self, entries: list[Entry]) -> list[Entry]:
+        """Those of the recorded calls, which the code no longer makes, that no person has settled."""
+        left = []
+        for entry in entries:
+            given = self.take_verdict(entry.key)
+            if given is None:
+                left.append(entry)
+            else:
+                self.record_verdict(entry.key, entry.name, entry.attempt, given["verdict"], "person", {"cause": "code change"}, given)
+                entry.given = given
+        return left
+
+    def record_verdict(
+        self,
+        key: str,
+        name: str,
+        attempt: int,
+        verdict: str,
+        by: str,
+        evidence: dict[str, Any],
+        given: dict[str, Any] | None = None,
+    ) -> None:
+        """How an effect in doubt was settled, with the evidence; `given` is what a person said."""
+        payload = {"verdict": verdict, "by": by, "evidence": evidence, "attempt": attempt, "given": given}
+        self.journal.add(Kind.settled, key, name, attempt=attempt, payload=json.dumps(payload))
+
     async def hold(self, key: str, reason: dict[str, Any]) -> dict[str, Any]:
         """Hold this branch until a person settles the effect; the rest of the run goes on."""
         future: asyncio.Future[dict[str, Any]] = self.loop.create_future()
@@ -344,6 +388,10 @@ class RunContext:
         """The recorded call that this one is, if the journal has it."""
         replay = self.replay
         self.ticks.touch()
+        if explicit is not None:
+            if explicit in self.used_keys:
+                raise UsageError(f"Run {self.id}: {name} was called with {explicit!r} a second time; a key= names one call of a run.")
+            self.used_keys.add(explicit)
         if not replay.has_unclaimed:
             return None
         place = scope.reserved.scope if scope.reserved is not None else scope
@@ -375,7 +423,7 @@ class RunContext:
         if not self.replay.has_unclaimed and self.ticks.is_replayed:
             return
         await self.ticks.wait_replayed()
-        left = self.replay.left_over_effects(scope.path)
+        left = self.without_settled(self.replay.left_over_effects(scope.path))
         if left:
             attempted = self.replay.attempted.get(scope.path, [])
             await self.block(

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from holdfast import faults
 from holdfast.clock import now_us
 from holdfast.errors import AlreadySettled, AmbiguousId, CorruptJournal, RunNotFound, UsageError
 from holdfast.journal.integrity import check_records, check_row, mail_digest, seal_row
@@ -61,12 +60,13 @@ async def resolve(store: Store, run_id: RunId, key: str, verdict: dict[str, Any]
         raise CorruptJournal(f"Run {run_id} is quarantined; nothing can be settled in it.", run_id=run_id)
     check_row(row)
     check_records(row, records)
-    entry = Replay(records, generation=row.generation, code="").entries.get(key)
+    replay = Replay(records, generation=row.generation, code="")
+    entry = replay.entries.get(key)
     if entry is None:
         raise UsageError(f"Run {run_id} has no call {key!r}. `holdfast in-doubt` lists what is in doubt.")
     if entry.intent is None or row.status.is_final:
         raise AlreadySettled(f"Run {run_id}: {key} is not in doubt (any more); nothing was changed.")
-    if any(m.key == key for m in await store.mail(run_id, after=_consumed(row))):
+    if any(m.key == key and m.number not in replay.consumed_mail for m in await store.mail(run_id, after=0)):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")
     at = now_us()
     body = json.dumps({**verdict, "actor": actor(by), "note": note})
@@ -74,11 +74,5 @@ async def resolve(store: Store, run_id: RunId, key: str, verdict: dict[str, Any]
     wake = None
     if row.owner is None and row.status in (Status.in_doubt, Status.blocked):
         wake = seal_row(replace(row, status=Status.queued, updated_at=at))
-    faults.point("resolve.before_commit")
     await store.send(mail, wake=wake)
-    faults.point("resolve.after_commit")
 
-
-
-def _consumed(row: RunRow) -> int:
-    return int((row.reason or {}).get("mail", 0))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from holdfast import control
+from holdfast.calls import Body, Options, Retry
 from holdfast.codec import Coder, coder_for, decode_error, encode_error
+from holdfast.context import scope_or_none
 from holdfast.errors import (
     CorruptJournal,
     NeedsHuman,
@@ -24,10 +27,12 @@ from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent
 from holdfast.verbs.effect import Verdict
+from holdfast.verbs.step import StepDefinition
 
 R = TypeVar("R")
 
 _POLL_S = 0.05
+_NEEDS_SOMEBODY = frozenset({Status.blocked, Status.in_doubt, Status.waiting, Status.quarantined, Status.paused})
 
 
 class Ending(Protocol):
@@ -35,6 +40,8 @@ class Ending(Protocol):
 
     ended: asyncio.Future[None]
     error: BaseException | None
+    row: RunRow
+    outcome: str | None
 
 
 class Here(Protocol):
@@ -120,19 +127,40 @@ class Run(Generic[R]):
 
         Example: `text = await run.result(timeout=60)`
         """
+        scope = scope_or_none()
+        if scope is not None and scope.body is None:
+            awaited: R = await self._result_in_run(timeout)
+            return awaited
         async with asyncio.timeout(timeout):
-            row = await self._wait_decided()
-        agent = self._here.agents.get(row.agent) if self._here is not None else None
-        value: R = await self._outcome(row, agent.coder if agent is not None else coder_for(Any))
+            row, text = await self._wait_decided()
+        value: R = self._outcome(row.status, row.reason, text, self._coder(row.agent))
         return value
 
-    async def result_of(self, agent: Agent[..., R]) -> R:
-        """As `result()`, typed by the agent."""
-        value: R = await self._outcome(await self._wait_decided(), agent.coder)
-        return value
+    async def _result_in_run(self, timeout: float | None) -> Any:
+        """Inside a run, waiting for another run is a step: a replay has its result at once."""
 
-    async def _wait_decided(self) -> RunRow:
-        """Wait until the run is over, or cannot go on without somebody."""
+        async def ended(run_id: str) -> tuple[str, str, str]:
+            while True:
+                row, text = await self._wait_decided()
+                if row.status.is_final:
+                    return row.agent, row.status, text
+                await asyncio.sleep(_POLL_S)
+
+        options = Options("hf.result", Retry(0), timeout, (), ())
+        agent, status, text = await StepDefinition(Body(ended), options).call((self.id,), {})
+        return self._outcome(Status(status), None, text, self._coder(agent))
+
+    def _coder(self, agent_name: str) -> Coder[Any]:
+        agent = self._here.agents.get(agent_name) if self._here is not None else None
+        return agent.coder if agent is not None else coder_for(Any)
+
+    async def decided(self) -> tuple[Status, Callable[[Coder[Any]], Any]]:
+        """Wait until the run is over or needs somebody: its status, and its result read by a coder (or raised)."""
+        row, text = await self._wait_decided()
+        return row.status, lambda coder: self._outcome(row.status, row.reason, text, coder)
+
+    async def _wait_decided(self) -> tuple[RunRow, str]:
+        """Wait until the run is over, or cannot go on without somebody; what it ended with, as JSON text."""
         waited_s = 0.0
         while True:
             execution = self._here.local(self.id) if self._here is not None else None
@@ -140,21 +168,30 @@ class Run(Generic[R]):
                 await asyncio.shield(execution.ended)
                 if execution.error is not None:
                     raise execution.error
+                if execution.row.status.is_final:
+                    return execution.row, execution.outcome or "null"
             row = await self._row()
-            if row.status.is_final or row.status in (Status.blocked, Status.in_doubt, Status.quarantined, Status.paused):
-                return row
+            if row.status.is_final:
+                return await self._end()
+            if row.status in _NEEDS_SOMEBODY:
+                return row, "null"
             if self._here is not None and row.agent in self._here.agents and waited_s >= _POLL_S:
                 await self._here.take_up(self.id)
             await asyncio.sleep(min(_POLL_S + waited_s / 20, 0.5))
             waited_s += _POLL_S
 
-    async def _outcome(self, row: RunRow, coder: Coder[Any]) -> Any:
-        token = self.token
-        match row.status:
+    async def _end(self) -> tuple[RunRow, str]:
+        row, records = await self._load()
+        end = next(r for r in reversed(records) if r.kind == Kind.finished)
+        return row, await self._text(end.payload)
+
+    def _outcome(self, status: Status, why: Mapping[str, Any] | None, text: str, coder: Coder[Any]) -> Any:
+        token, reason = self.token, why or {}
+        match status:
             case Status.blocked:
-                raise _blocked(row)
+                raise _blocked(self.id, token, reason)
             case Status.in_doubt:
-                effects = ", ".join(e["key"] for e in (row.reason or {}).get("effects", []))
+                effects = ", ".join(e["key"] for e in reason.get("effects", []))
                 command = f"holdfast in-doubt {self.id}"
                 raise NeedsHuman(
                     f"Run {self.id} is in doubt about {effects}: nobody can tell whether it happened. Look at the "
@@ -163,16 +200,19 @@ class Run(Generic[R]):
                     token=token,
                     command=command,
                 )
+            case Status.waiting:
+                children = ", ".join(reason.get("children", []))
+                command = f"holdfast show {children.partition(',')[0]}"
+                raise NeedsHuman(
+                    f"Run {self.id} waits for {children}, which cannot go on by itself; see `{command}`.",
+                    run_id=self.id,
+                    token=token,
+                    command=command,
+                )
             case Status.paused:
                 raise NeedsHuman(f"Run {self.id} is paused.", run_id=self.id, token=token, command=f"holdfast resume {self.id}")
             case Status.quarantined:
-                raise CorruptJournal((row.reason or {}).get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
-            case _:
-                pass
-        row, records = await self._load()
-        end = next(r for r in reversed(records) if r.kind == Kind.finished)
-        text = await self._text(end.payload)
-        match row.status:
+                raise CorruptJournal(reason.get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
             case Status.done:
                 return coder.loads(text, what=f"the result of run {self.id}")
             case Status.failed:
@@ -218,9 +258,8 @@ class Run(Generic[R]):
         return self._here
 
 
-def _blocked(row: RunRow) -> RunBlocked:
-    reason = dict(row.reason or {})
-    lines = [f"Run {row.id} is blocked: {reason.get('why', 'unknown')}."]
+def _blocked(run_id: RunId, token: str, reason: Mapping[str, Any]) -> RunBlocked:
+    lines = [f"Run {run_id} is blocked: {reason.get('why', 'unknown')}."]
     if reason.get("asked"):
         where = f" ({reason['where']})" if reason.get("where") else ""
         lines.append(f"The code asks for {reason['asked']}{where}.")
@@ -228,7 +267,7 @@ def _blocked(row: RunRow) -> RunBlocked:
         doubt = " (not known whether it happened)" if each["open"] else ""
         lines.append(f"The journal has {each['key']} at seq {each['seq']}{doubt}.")
     lines += [str(reason[k]) for k in ("detail", "advice") if reason.get(k)]
-    return RunBlocked("\n".join(lines), run_id=row.id, token=f"{row.id}@{row.thread_id}", reason=reason)
+    return RunBlocked("\n".join(lines), run_id=run_id, token=token, reason=dict(reason))
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,6 +314,10 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
     calls: dict[str, _Call] = {}
     items: list[TimelineItem] = []
     claims: list[Record] = []
+    used: dict[str, list[dict[str, Any]]] = {}  # a note may come after the outcome of the call it belongs to
+    for record in records:
+        if record.kind == Kind.noted and record.name == "usage":
+            used.setdefault(record.key, []).append(_note(record))
     for record in records:
         match record.kind:
             case Kind.created:
@@ -322,8 +326,6 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
                 if claims:
                     items.append(_outage(records, claims[-1], record))
                 claims.append(record)
-            case Kind.noted if record.name == "usage" and record.key:
-                calls.setdefault(record.key, _Call()).usage.append(_note(record))
             case Kind.noted if record.name == "unstable":
                 items.append(_item(record, "note", "unstable", detail="called with other arguments than recorded"))
             case Kind.noted if record.name not in ("usage", "progress"):
@@ -338,10 +340,10 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
             case Kind.noted:
                 pass
             case kind if kind in OUTCOMES:
-                call = calls.pop(record.key, None) or _Call()
+                call = calls.pop(record.key, None) or _Call(used.get(record.key, []))
                 items.append(call.ended(record, is_superseded=record.seq in superseded))
             case _:
-                calls.setdefault(record.key, _Call()).take(record)
+                calls.setdefault(record.key, _Call(used.get(record.key, []))).take(record)
     is_live = row.status is Status.running and not is_lost
     open_items = [c.open(is_live=is_live and c.epoch == row.epoch) for c in calls.values() if c.first is not None]
     return sorted([*items, *open_items], key=lambda item: item.seq)
@@ -350,14 +352,14 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
 class _Call:
     """A call whose end was not seen yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, usage: list[dict[str, Any]]) -> None:
         self.first: Record | None = None
         self.intent: Record | None = None
         self.epoch = 0
         self.cut_off = 0
         self.failures: list[str] = []
         self.settlements: list[Record] = []
-        self.usage: list[dict[str, Any]] = []
+        self.usage = usage
         self.child = ""
         self.is_effect = False
 

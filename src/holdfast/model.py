@@ -9,7 +9,8 @@ started    call            {"due": µs} for timeouts, else null: the call began,
 attempt    call            {"error", "retry_at"}: an attempt failed and another follows
 intent     effect          {"idempotency_key"}: from here on the effect may have happened
 child      agent           {"run"}: a child run with this id is being started
-settled    effect          {"verdict", "by", "evidence", "actor", "note", "attempt"}: how an effect in doubt was settled
+settled    effect          {"verdict", "by", "evidence", "attempt", "given"}: how an effect in doubt was settled; `given` is
+                           what a person said: {"verdict", "value"|"error", "actor", "note", "mail"} or null
 done       call            the value
 failed     call            the exception
 unstored   effect          {"repr", "error"}: it happened, its result could not be stored

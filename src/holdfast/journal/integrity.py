@@ -69,27 +69,26 @@ def rehash(previous: bytes, record: Record) -> bytes:
     )
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 def row_digest(row: RunRow) -> str:
-    """The digest of what only the owner writes into a run's row."""
-    covered = [
-        row.id,
-        row.thread_id,
-        row.agent,
-        row.nonce,
-        row.parent_id,
-        row.created_at,
-        row.updated_at,
-        row.status,
-        row.reason,
-        row.generation,
-        row.epoch,
-        row.head_seq,
-        row.head_hash.hex(),
-        row.input_digest,
-        row.summary,
-    ]
-    text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
-    return blake2b(text.encode(), digest_size=8).hexdigest()
+    """The digest of what only the owner writes into a run's row. No part contains a NUL, so the parts cannot run together."""
+    text = "\0".join(
+        (
+            row.id,
+            row.thread_id,
+            row.agent,
+            row.nonce,
+            row.parent_id or "",
+            f"{row.created_at} {row.updated_at} {row.generation} {row.epoch} {row.head_seq} {row.head_hash.hex()}",
+            row.status,
+            row.input_digest,
+            _encode(row.reason) if row.reason is not None else "",
+            _encode(row.summary) if row.summary else "",
+        )
+    )
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def seal_row(row: RunRow) -> RunRow:

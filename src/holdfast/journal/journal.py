@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import blob_digest
 from holdfast.config import Settings
 from holdfast.errors import Unserialisable
-from holdfast.journal.integrity import record_hash, seal_row
+from holdfast.journal.integrity import record_hash, row_digest
 from holdfast.model import Append, Applied, Kind, Record, RunRow, Status
 from holdfast.store.base import Store
 
@@ -25,6 +25,7 @@ from holdfast.store.base import Store
 Draft = tuple[str, str, str, int, int, int, int, str, "str | None", "str | None"]
 
 _BATCH = 250
+_QUIET_TURNS = 3  # an effect's outcome and the next one's intent come two turns apart, and share a commit
 
 
 @dataclass(slots=True)
@@ -61,7 +62,8 @@ class Journal:
         self._undurable_since_us = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._turn_scheduled = False
-        self._drafts_last_turn = 0
+        self._said = self._said_last_turn = 0
+        self._quiet_turns = 0
         self.lost = False
         self.summary: dict[str, Any] = dict(row.summary)
 
@@ -70,6 +72,7 @@ class Journal:
     def begin(self, call: OpenCall) -> None:
         """A call began. It costs no record unless it is still open when a batch is formed."""
         self._open[call.key] = self._fresh_open[call.key] = call
+        self._said += 1
         if not self._turn_scheduled:
             self._schedule_turn()
 
@@ -109,8 +112,8 @@ class Journal:
         if args is not None and len(args) > limit:
             args = self._spill(args, f"the arguments of {key}")
         self._drafts.append((kind, key, name, attempt, tick, now_us(), took, digest, args, payload))
-        pending = len(self._drafts)
-        if pending >= _BATCH:
+        self._said += 1
+        if len(self._drafts) >= _BATCH:
             self._form_and_submit(urgent=False)
         elif not self._turn_scheduled:
             self._schedule_turn()
@@ -167,16 +170,21 @@ class Journal:
 
     # the end of an execution
 
-    async def finish(self, status: Status, reason: dict[str, Any] | None = None) -> bool:
+    async def finish(self, status: Status, reason: dict[str, Any] | None = None, *, inline: bool = False) -> bool:
         """Write what is pending together with the run's new status, and give the run up.
 
-        True once it is durable; False if the run was lost to another owner.
+        True once it is durable; False if the run was lost to another owner. `inline` as for `barrier`.
         """
         self._open.clear()
         self._fresh_open.clear()
         append = self._form(status=status, reason=reason, release=True)
         if append is None:
             return False
+        if inline and self._durable_seq == append.base_seq:
+            applied = self.store.commit_inline(append)
+            if applied is not None:
+                self._acknowledged(append, applied)
+                return applied is Applied.committed
         decided: asyncio.Future[bool] = self._loop.create_future()
 
         def acknowledged(result: Applied | BaseException) -> None:
@@ -215,15 +223,18 @@ class Journal:
 
     def _schedule_turn(self) -> None:
         self._turn_scheduled = True
-        self._drafts_last_turn = -1
+        self._said_last_turn = -1
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        said = len(self._drafts) + len(self._fresh_open)
-        if not said or self.lost:
+        if self.lost or not (self._drafts or self._fresh_open):
             self._turn_scheduled = False
-        elif said != self._drafts_last_turn:
-            self._drafts_last_turn = said
+        elif self._said != self._said_last_turn:
+            self._said_last_turn = self._said
+            self._quiet_turns = 0
+            self._loop.call_soon(self._turn)
+        elif self._quiet_turns < _QUIET_TURNS:
+            self._quiet_turns += 1
             self._loop.call_soon(self._turn)
         else:
             self._turn_scheduled = False
@@ -257,17 +268,30 @@ class Journal:
             )
         self._drafts.clear()
         self._head_seq, self._head_hash = seq, previous
-        self.row = seal_row(
-            replace(
-                self.row,
-                head_seq=seq,
-                head_hash=previous,
-                updated_at=now_us(),
-                status=status or self.row.status,
-                reason=reason if status else self.row.reason,
-                summary=dict(self.summary),
-            )
+        row = self.row
+        changed = RunRow(
+            row.id,
+            row.thread_id,
+            row.agent,
+            row.nonce,
+            row.parent_id,
+            row.created_at,
+            now_us(),
+            status or row.status,
+            reason if status else row.reason,
+            generation,
+            epoch,
+            seq,
+            previous,
+            row.input_digest,
+            dict(self.summary),
+            row.owner,
+            row.claims,
+            row.mail,
+            "",
         )
+        object.__setattr__(changed, "digest", row_digest(changed))  # not yet seen by anybody
+        self.row = changed
         blobs, self._blobs = tuple(self._blobs), []
         return Append(self.row, base_seq, base_hash, tuple(records), blobs, release)
 

@@ -36,6 +36,7 @@ class Entry:
         "code",
         "delivered",
         "digest",
+        "given",
         "intent",
         "is_effect",
         "key",
@@ -64,6 +65,7 @@ class Entry:
         self.started: Record | None = None
         self.outcome: Record | None = None
         self.settled: list[Record] = []
+        self.given: dict[str, Any] | None = None  #: what a person said, if nothing followed from it yet
         self.postponed = 0  #: attempts that asked to be tried later, and do not count as failures
         self.ready_at = 0  #: when the next attempt may start, µs
         self.claimed = False
@@ -83,11 +85,10 @@ class Replay:
         self.code = code
         self.entries: dict[str, Entry] = {}
         self.patches: set[str] = set()
-        self.consumed_mail = 0
+        self.consumed_mail: set[int] = set()  #: mail that a record acted on
         self.claims: list[tuple[int, int, str]] = []  #: (epoch, when, proof that the former owner is gone)
         self.last_tick = 0
         self.reappeared: set[str] = {""}
-        self.dismissed: set[str] = set()  #: calls that a person settled though the code no longer makes them
         self.attempted: dict[str, list[str]] = {}
         self._by_name: dict[tuple[str, str], list[Entry]] = {}  # last call first: claimed from the end
         self._by_digest: dict[tuple[str, str, str], list[Entry]] = {}
@@ -135,19 +136,25 @@ class Replay:
             case Kind.intent:
                 entry.is_effect = True
                 entry.intent = record
+                entry.given = None
             case Kind.child:
                 entry.is_effect = True
                 entry.child = json.loads(record.payload or "{}")["run"]
             case Kind.settled:
                 entry.settled.append(record)
                 payload = json.loads(record.payload or "{}")
+                entry.given = payload["given"]
                 if payload["verdict"] in ("not_landed", "retry"):
-                    entry.intent = None
-                if payload.get("mail"):
-                    self.consumed_mail = max(self.consumed_mail, payload["mail"])
+                    entry.intent = entry.given = None
+                if payload["given"]:
+                    self.consumed_mail.add(payload["given"]["mail"])
             case kind if kind in OUTCOMES:
                 entry.intent = None
-                entry.outcome = None if superseded else record
+                if superseded:
+                    # The run was opened again: attempts go on counting, and there are as many as at first.
+                    entry.ready_at, entry.postponed = record.at, record.attempt
+                else:
+                    entry.outcome = record
             case _:
                 raise AssertionError(f"unknown kind {record.kind}")
 
@@ -186,12 +193,12 @@ class Replay:
         return [
             e
             for e in self.entries.values()
-            if e.is_effect and not e.claimed and e.key not in self.dismissed and (e.branch == branch or e.branch not in self.reappeared)
+            if e.is_effect and not e.claimed and e.given is None and (e.branch == branch or e.branch not in self.reappeared)
         ]
 
     def open_intents(self) -> list[Entry]:
         """Effects that may have happened and that the code never asked for again."""
-        return [e for e in self.entries.values() if e.is_open_effect and not e.claimed and e.key not in self.dismissed and (e.intent or e.child)]
+        return [e for e in self.entries.values() if e.is_open_effect and not e.claimed and e.given is None and (e.intent or e.child)]
 
     def has_left_in(self, branch: str) -> bool:
         """Does this branch, or one below it, have recorded calls that were not asked for yet?"""

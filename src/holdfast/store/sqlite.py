@@ -32,10 +32,11 @@ from holdfast.store.queries import load_queries
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import explain
 from holdfast.store.sqlite_files import (
-    APPLICATION_ID,
     Identity,
     check_not_inherited,
     check_ours,
+    close_quietly,
+    mark_as_ours,
     network_file_system,
     prepare_file,
     tighten,
@@ -55,13 +56,19 @@ class SqliteStore:
     """A store in a SQLite file. See `holdfast.store.base.Store` for what the methods promise."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, settings: Settings | None = None, vfs: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        settings: Settings | None = None,
+        vfs: str | None = None,
+        checkpoint_pages: int = 1000,
     ) -> None:
         if str(path) in ("", ":memory:"):
             raise UsageError("A store needs a file: what is in memory does not survive the process. Use a path.")
         self.path = os.path.realpath(path)
         self.settings = settings or Settings()
         self._vfs = vfs  # for tests that simulate disks
+        self._checkpoint_pages = checkpoint_pages  # of 4 KB; the log is moved into the file when it is this long
         self._queries = load_queries("sqlite")
         self._locks = WorkerLocks(f"{self.path}-workers")
         self._pid = os.getpid()
@@ -90,16 +97,16 @@ class SqliteStore:
         if self._reader is not None:
             raise UsageError(f"{self.path} is open already.")
         self._pid = os.getpid()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
+        pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._pool, self._open_to_read if read_only else self._open_to_write, loop)
-        except (apsw.Error, OSError) as error:
-            self._pool.shutdown(wait=False)
-            raise explain(error, self.path) from error
-        except BaseException:
-            self._pool.shutdown(wait=False)
+            await loop.run_in_executor(pool, self._open_to_read if read_only else self._open_to_write, loop)
+        except BaseException as error:
+            pool.shutdown(wait=False)
+            if isinstance(error, apsw.Error | OSError):
+                raise explain(error, self.path) from error
             raise
+        self._pool = pool
         forks.register(self)
         atexit.register(self._stop_at_exit)
 
@@ -112,9 +119,7 @@ class SqliteStore:
                 check_wal(f"{self.path}-wal")
             connection = self._connect()
             try:
-                if not connection.pragma("application_id"):
-                    # Written before the log exists: it is in the file itself, for `check_ours`.
-                    connection.pragma("application_id", APPLICATION_ID)
+                mark_as_ours(connection, self.path)
                 if connection.pragma("journal_mode", "wal") != "wal":
                     raise StoreError(
                         f"{self.path} is on a file system without shared memory, so it cannot have a write-ahead log. "
@@ -125,12 +130,17 @@ class SqliteStore:
                 connection.execute("COMMIT")
                 identity = Identity(self.path)
                 reader = self._connect()
-                reader.pragma("query_only", True)
+                try:
+                    reader.pragma("query_only", True)
+                    self._writer = Writer(
+                        self.path, self._connect, identity=identity, loop=loop, checkpoint_pages=self._checkpoint_pages
+                    )
+                except BaseException:
+                    close_quietly(reader, checkpoint=False)
+                    raise
+                self._reader, self._identity = reader, identity
             finally:
-                # The writer makes its own; with the reader still open this one closes without a checkpoint.
-                connection.close()
-            self._writer = Writer(self.path, self._connect, identity=identity, loop=loop)
-            self._reader, self._identity = reader, identity
+                close_quietly(connection, checkpoint=False)
         tighten(self.path)
 
     def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -160,7 +170,7 @@ class SqliteStore:
             connection.set_busy_timeout(_BUSY_MS)
             migrate.check_version(connection, self.path)
         except BaseException:
-            connection.close(force=True)
+            close_quietly(connection, checkpoint=False)
             raise
         return connection
 
@@ -191,7 +201,7 @@ class SqliteStore:
         # The reader first: then the writer's checkpoint can empty the log, and its close remove it.
         reader, self._reader = self._reader, None
         if reader is not None:
-            reader.close(force=True)
+            close_quietly(reader, checkpoint=False)
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.stop()

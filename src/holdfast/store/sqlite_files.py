@@ -2,7 +2,7 @@
 
 Nothing here opens the database, its -wal or its -shm while a connection of this process has them open: closing any
 descriptor of a file drops all POSIX locks that the process has on it. `os.stat` and `os.chmod` are harmless, and
-looking into the header goes through SQLite itself (`immutable`), which knows of its own locks.
+looking into the header goes through SQLite's own file layer, which knows of its locks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import apsw
 
 from holdfast.errors import ForkedConnection, StoreError, StoreReplaced
 from holdfast.store import forks
+from holdfast.store.queries import load_queries
 
 #: Marks our files: "Hfst".
 APPLICATION_ID = 0x48667374
@@ -87,28 +88,42 @@ def tighten(path: str) -> None:
 
 
 def check_ours(path: str) -> None:
-    """Raise StoreError if the file is somebody else's. Reads without locks, journals or changes."""
-    error: Exception | None = None
-    for _ in range(3):  # a checkpoint may be rewriting the first page
-        try:
-            connection = apsw.Connection(
-                uri(path, "immutable=1"), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-            )
-            try:
-                pages = connection.pragma("page_count")
-                marked = connection.pragma("application_id")
-            finally:
-                connection.close()
-        except (apsw.NotADBError, apsw.CorruptError) as damage:
-            error = damage
-            continue
-        if marked != APPLICATION_ID and pages:
-            raise StoreError(
-                f"{path} is a SQLite database of another program (application id {marked:#x}); nothing was changed. "
-                "Use another path."
-            )
+    """Raise StoreError if the file is somebody else's; changes nothing.
+
+    Looks at the header only. The rest may be half of a checkpoint that was cut off, which the log makes whole; a hot
+    journal means that the very first transaction was cut off.
+    """
+    journal = f"{path}-journal"
+    if os.path.exists(journal) and os.stat(journal).st_size:
         return
-    raise StoreError(f"{path} is not a Holdfast database ({error}); nothing was changed. Use another path.") from error
+    size = os.stat(path).st_size
+    header = _read_header(path) if size else b""
+    if size and not header.startswith(b"SQLite format 3\x00"):
+        raise StoreError(f"{path} is not a database; nothing was changed. Use another path.")
+    marked = int.from_bytes(header[68:72], "big")
+    if size and marked != APPLICATION_ID:
+        raise StoreError(
+            f"{path} is a SQLite database of another program (application id {marked:#x}); nothing was changed. "
+            "Use another path."
+        )
+
+
+def _read_header(path: str) -> bytes:
+    flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
+    file = apsw.VFSFile("", path, [flags, 0])
+    try:
+        return file.xRead(100, 0)
+    finally:
+        file.xClose()
+
+
+def mark_as_ours(connection: apsw.Connection, path: str) -> None:
+    """Mark a new file. Before it has a log: the mark must be in the file itself, where `check_ours` looks."""
+    if connection.pragma("application_id") == APPLICATION_ID:
+        return
+    if connection.execute(load_queries("sqlite")["has_tables"]).get:
+        raise StoreError(f"{path} is a SQLite database of another program. Use another path.")
+    connection.pragma("application_id", APPLICATION_ID)
 
 
 def uri(path: str, query: str) -> str:
@@ -128,6 +143,14 @@ def network_file_system(path: str) -> str | None:
         if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
             best, found = mount, after.split()[0]
     return found if found is not None and found.startswith(_NETWORK) else None
+
+
+def close_quietly(connection: apsw.Connection, *, checkpoint: bool) -> None:
+    """Close a connection that may be unusable; without `checkpoint` it leaves the log alone, even as the last one."""
+    with contextlib.suppress(apsw.Error, OSError):
+        if not checkpoint:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.close(force=True)
 
 
 class Identity:

@@ -32,14 +32,13 @@ from holdfast.model import Append, Applied
 from holdfast.store.base import Acknowledge
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
-from holdfast.store.sqlite_files import Identity
+from holdfast.store.sqlite_files import Identity, close_quietly
 
 _BATCH = 1024  # writes in one commit
 _BUSY_US = 30_000_000
 _LOOK_US = 100_000  # how often the file is looked at
 _SLOW_US = 5_000  # a commit slower than this keeps others off the event loop …
 _SLOW_REST_US = 1_000_000  # … for this long
-_CHECKPOINT_PAGES = 1000  # about 4 MB
 _INLINE_BYTES = 64 * 1024  # larger values are compressed on the writer's thread
 _IO_ATTEMPTS = 5
 
@@ -69,7 +68,13 @@ class Writer:
     """Owns the connection that writes."""
 
     def __init__(
-        self, path: str, connect: Callable[[], apsw.Connection], *, identity: Identity, loop: asyncio.AbstractEventLoop
+        self,
+        path: str,
+        connect: Callable[[], apsw.Connection],
+        *,
+        identity: Identity,
+        loop: asyncio.AbstractEventLoop,
+        checkpoint_pages: int,
     ) -> None:
         self.trouble: str | None = None
         self.wal_pages = 0
@@ -84,7 +89,7 @@ class Writer:
         self._suspect = False  # a commit's outcome is unknown; the connection must not be used
         self._slow_until = 0
         self._look_at = 0
-        self._checkpoint_at = _CHECKPOINT_PAGES
+        self._checkpoint_pages = self._checkpoint_at = checkpoint_pages
         self._adopt(connect())
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._thread.start()
@@ -332,17 +337,12 @@ class Writer:
 
     def _committed_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self.wal_pages = pages
-        if pages < _CHECKPOINT_PAGES:
-            self._checkpoint_at = _CHECKPOINT_PAGES
+        if pages < self._checkpoint_pages:
+            self._checkpoint_at = self._checkpoint_pages
         return apsw.SQLITE_OK
 
     def _reopen(self) -> None:
-        old = self.connection
-        try:
-            old.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            old.close(force=True)
-        except (apsw.Error, OSError):
-            pass  # it is unusable anyway
+        close_quietly(self.connection, checkpoint=False)
         self._adopt(self._connect())
         self._suspect = True
         # Where others use the log or there is no space, the commit that follows has to do: it syncs the log.
@@ -357,24 +357,25 @@ class Writer:
             try:
                 pages, done = self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             except (apsw.Error, OSError):
-                self._checkpoint_at = self.wal_pages + _CHECKPOINT_PAGES
+                self._checkpoint_at = self.wal_pages + self._checkpoint_pages
                 return
             # Not all of it could be moved (a reader, another process): do not try again at every commit.
             self.wal_pages = 0 if done >= pages else pages
-            self._checkpoint_at = _CHECKPOINT_PAGES if done >= pages else pages + _CHECKPOINT_PAGES
+            self._checkpoint_at = self._checkpoint_pages if done >= pages else pages + self._checkpoint_pages
 
     def _close(self) -> None:
         with self._lock:
-            try:
-                if not self._suspect and self._broken is None:
+            sound = not self._suspect and self._broken is None
+            if sound:
+                try:
                     self._look()
                     self.connection.set_busy_timeout(200)
                     self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            except (apsw.Error, OSError, StoreError):
-                pass  # others still use the log; it is theirs to clean up
-            if self._suspect or self._broken is not None:
-                self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            self.connection.close(force=True)
+                except apsw.BusyError:
+                    pass  # others still use the log; it is theirs to clean up
+                except (apsw.Error, OSError, StoreError):
+                    sound = False
+            close_quietly(self.connection, checkpoint=sound)
 
     # telling
 

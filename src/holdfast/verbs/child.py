@@ -212,20 +212,28 @@ async def _start_once(scope: Scope, call: Call[Any], entry: Any, thread_id: str 
 
 
 async def _wait_child(scope: Scope, call: Call[R], key: str) -> R:
+    """Wait for the end of a child; one that needs somebody holds this branch until it has ended."""
     run = scope.run
     began = monotonic_us()
-    handle = run.host.handle(child_id(run, key), run.thread_id)
+    child = child_id(run, key)
+    handle = run.host.handle(child, run.thread_id)
+    while True:
+        run.bodies += 1
+        try:
+            status, read = await handle.decided()
+        finally:
+            run.bodies -= 1
+        if status.is_final:
+            break
+        await run.hold(key, {"name": call.agent.name, "child": child, "status": status})
     value: R | None = None
     error: Exception | None = None
-    run.bodies += 1
     try:
-        value = await handle.result_of(call.agent)
-        payload, value = call.agent.coder.roundtrip(value, what=f"the result of {key}")
+        value = read(call.agent.coder)
+        payload = call.agent.coder.dumps(value, what=f"the result of {key}")
     except RunError as failed:
         error = failed
         payload = encode_error(failed)
-    finally:
-        run.bodies -= 1
     kind = Kind.done if error is None else Kind.failed
 
     def record(tick: int) -> None:

@@ -28,6 +28,7 @@ from holdfast.calls import (
     deliver,
     elapsed_us,
     not_stored,
+    refuse_result,
     remember_key,
     seconds,
 )
@@ -254,8 +255,10 @@ class EffectDefinition:
             await run.never()
         if self.rules.on_doubt == "undo" and self.rules.undo is None:
             raise UsageError(f'{self.name} says on_doubt="undo" and has no undo: declare one with @{self.name}.undo.')
+        refuse_result(run, self.name, self.body)
         encode = encode_call if self.rules.undo is None else encode_input
         args_text, args_digest = encode(self.body.fn, args, kwargs)
+        run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
         if entry is not None and entry.outcome is not None:
             return await self._answer(scope, entry, args, kwargs)
@@ -327,7 +330,7 @@ class EffectDefinition:
         postponed = entry.postponed if entry is not None else 0
         ended: Ended | None = None
         if entry is not None and entry.intent is not None:
-            ended = await self._settle(call, attempt, run.doubt(entry.intent), original=None)
+            ended = await self._settle(call, attempt, run.doubt(entry.intent), settled=entry.given)
         elif entry is not None and entry.ready_at:
             await asyncio.sleep(max(0.0, (entry.ready_at - now_us()) / 1_000_000))
         while ended is None:
@@ -362,7 +365,7 @@ class EffectDefinition:
             args=call.args_text if attempt == 1 else None,
             payload=json.dumps({"idempotency_key": call.idempotency_key}),
         )
-        await journal.barrier(inline=run.lines == 1)
+        await journal.barrier(inline=run.may_commit_inline)
         if not run.host.has_lease():
             await run.host.wait_lease()
         faults.point("effect.after_intent")
@@ -428,13 +431,23 @@ class EffectDefinition:
     # in doubt
 
     async def _settle(
-        self, call: Call, attempt: int, doubt: Doubt, *, original: Exception | None, may_repeat: bool = True
+        self,
+        call: Call,
+        attempt: int,
+        doubt: Doubt,
+        *,
+        original: Exception | None = None,
+        may_repeat: bool = True,
+        settled: dict[str, Any] | None = None,
     ) -> Ended | None:
-        """Find out what became of an attempt. None: it did not happen (or may be repeated), a new attempt follows."""
+        """Find out what became of an attempt. None: it did not happen (or may be repeated), a new attempt follows.
+
+        `settled`: what a person said before a crash kept it from being acted on.
+        """
         evidence: dict[str, Any] = {"cause": doubt.cause}
         if original is not None:
             evidence["error"] = f"{type(original).__name__}: {_text(original)}"
-        given = call.run.take_verdict(call.key)
+        given = call.run.take_verdict(call.key) or settled
         while given is None:
             verdict, value = await self._verify(call, attempt, evidence)
             ruling = rule(doubt, verdict=verdict, on_doubt=self.rules.on_doubt, settle_us=self.rules.settle_us, now_us=now_us())
@@ -516,17 +529,7 @@ class EffectDefinition:
     def _record_settled(
         self, call: Call, attempt: int, verdict: str, by: str, evidence: dict[str, Any], given: dict[str, Any] | None = None
     ) -> None:
-        given = given or {}
-        payload = {
-            "verdict": verdict,
-            "by": by,
-            "evidence": evidence,
-            "attempt": attempt,
-            "actor": given.get("actor"),
-            "note": given.get("note", ""),
-            "mail": given.get("mail", 0),
-        }
-        call.run.journal.add(Kind.settled, call.key, self.name, attempt=attempt, digest=call.args_digest, payload=json.dumps(payload))
+        call.run.record_verdict(call.key, self.name, attempt, verdict, by, evidence, given)
         faults.point("settle.after_record")
 
     def _failed(self, call: Call, attempt: int, original: Exception | None) -> Ended:

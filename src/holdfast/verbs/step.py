@@ -23,6 +23,7 @@ from holdfast.calls import (
     checked_name,
     deliver,
     elapsed_us,
+    refuse_result,
     remember_key,
     seconds,
 )
@@ -140,7 +141,9 @@ class StepDefinition:
         run = scope.run
         if run.dead:
             await run.never()
+        refuse_result(run, self.name, self.body)
         args_text, args_digest = encode_call(self.body.fn, args, kwargs)
+        run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
         if entry is not None and entry.outcome is not None:
             return await answer(scope, entry, self.body.result_coder(), self.options.raises)

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast import faults
 from holdfast.clock import now_us
 from holdfast.codec import encode_error
-from holdfast.context import Host, RunContext, enter
+from holdfast.context import Host, RunContext, enter, outside
 from holdfast.errors import CorruptJournal, HoldfastError, StoreError, Undecodable
 from holdfast.journal.integrity import check_mail
 from holdfast.journal.replay import mismatch
@@ -21,6 +21,7 @@ from holdfast.telemetry import warn
 from holdfast.verbs.child import Agent, Call
 from holdfast.verbs.timer import timeout
 
+_PARKED = {"in doubt": Status.in_doubt, "child": Status.waiting, "handed over": Status.queued}
 _PARK_GRACE_S = 0.1
 _MAIL_POLL_S = 0.1
 _TEAR_DOWN_S = 5.0
@@ -49,9 +50,11 @@ class Execution:
         self._stopped: asyncio.Future[BaseException | None] = self._loop.create_future()
         self.row = row
         self.has_mail = False
+        self.outcome: str | None = None  #: how the run ended, as stored
         self.error: BaseException | None = None  #: why this execution ended without deciding the run
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._refuse = refuse
+        self._seen_mail = 0
         self._watcher: asyncio.Task[None] | None = None
         reopening = ""
         if reopen is not None:
@@ -67,7 +70,7 @@ class Execution:
 
     def begin(self, slots: asyncio.Semaphore | None, on_end: Callable[[], None]) -> None:
         """Execute in the background."""
-        self._task = asyncio.Task(self._go(slots, on_end), loop=self._loop, context=contextvars.Context())
+        self._task = asyncio.Task(self._go(slots, on_end), loop=self._loop, context=outside())
 
     async def _go(self, slots: asyncio.Semaphore | None, on_end: Callable[[], None]) -> None:
         try:
@@ -76,9 +79,9 @@ class Execution:
             else:
                 async with slots:
                     await self._drive()
-        except (HoldfastError, OSError) as error:
+        except Exception as error:  # whoever waits for the run must hear of it
             self.error = error
-            warn("run.stopped", run=self.run.id, error=str(error))
+            warn("run.stopped", run=self.run.id, error=f"{type(error).__name__}: {error}")
         finally:
             if self._watcher is not None:
                 self._watcher.cancel()
@@ -151,8 +154,8 @@ class Execution:
             status, payload, keys = self._returned(root.result())
         journal.add(Kind.finished, "", status, payload=payload, args=keys)
         faults.point("finish.before")
-        if await journal.finish(status):
-            self.row = journal.row
+        if await journal.finish(status, inline=run.host.is_alone):
+            self.row, self.outcome = journal.row, payload
         faults.point("finish.after")
 
     def _returned(self, value: Any) -> tuple[Status, str | None, str | None]:
@@ -178,12 +181,12 @@ class Execution:
         run.dead = run.parking = True
         run.ticks.stopped = True
         reason = run.stop_reason or {"why": "lost"}
-        status = {"in doubt": Status.in_doubt, "handed over": Status.queued}.get(str(reason["why"]), Status.blocked)
+        status = _PARKED.get(str(reason["why"]), Status.blocked)
         if await run.journal.finish(status, reason):
             self.row = run.journal.row
         await self._tear_down(root)
         if status is Status.in_doubt:
-            self.has_mail = bool(await self._host.store.mail(run.id, after=run.replay.consumed_mail))
+            self.has_mail = bool(await self._host.store.mail(run.id, after=self._seen_mail))
 
     async def _tear_down(self, root: asyncio.Task[Any]) -> None:
         self.run.stop()
@@ -211,7 +214,7 @@ class Execution:
 
     def _watch_holds(self) -> None:
         if self._watcher is None:
-            self._watcher = asyncio.Task(self._watch(), loop=self._loop, context=contextvars.Context())
+            self._watcher = asyncio.Task(self._watch(), loop=self._loop, context=outside())
 
     async def _watch(self) -> None:
         """While effects are held: hear what persons say; park when nothing else is going on."""
@@ -219,25 +222,40 @@ class Execution:
         quiet_since = self._loop.time()
         while not run.dead:
             await self._read_mail()
+            await self._look_at_children()
             is_idle = run.holds and not run.bodies and not run.ticks.has_work and run.quiet() is not Quiet.busy
             if not is_idle:
                 quiet_since = self._loop.time()
             elif self._loop.time() - quiet_since >= _PARK_GRACE_S:
-                effects = [{"key": key, **reason} for key, reason in sorted(run.hold_reasons.items())]
-                run.stop_reason = {"why": "in doubt", "effects": effects, "mail": run.replay.consumed_mail}
+                run.stop_reason = self._why_parked()
                 self._stop(None)
                 return
             await asyncio.sleep(_MAIL_POLL_S / 2)
+
+    def _why_parked(self) -> dict[str, Any]:
+        holds = sorted(self.run.hold_reasons.items())
+        children = [reason["child"] for _, reason in holds if "child" in reason]
+        effects = [{"key": key, **reason} for key, reason in holds if "child" not in reason]
+        return {"why": "in doubt" if effects else "child", "effects": effects, "children": children, "mail": self._seen_mail}
+
+    async def _look_at_children(self) -> None:
+        """A child that was parked may have ended."""
+        for key, reason in list(self.run.hold_reasons.items()):
+            if "child" in reason:
+                row = await self._host.store.run(reason["child"])
+                if row is not None and row.status.is_final:
+                    self.run.settle_by(key, {})
 
     async def _read_mail(self) -> None:
         run = self.run
         if not self.row.mail and self._watcher is None:
             return
         try:
-            for mail in await self._host.store.mail(run.id, after=run.replay.consumed_mail):
+            for mail in await self._host.store.mail(run.id, after=self._seen_mail):
                 check_mail(mail)
-                run.replay.consumed_mail = mail.number
-                run.settle_by(mail.key, {**json.loads(mail.body), "mail": mail.number})
+                self._seen_mail = mail.number
+                if mail.number not in run.replay.consumed_mail:
+                    run.settle_by(mail.key, {**json.loads(mail.body), "mail": mail.number})
         except (StoreError, CorruptJournal) as error:
             warn("mail.unreadable", run=run.id, error=str(error))
             raise

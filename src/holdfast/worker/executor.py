@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from holdfast import faults
 from holdfast.clock import now_us
 from holdfast.codec import blob_digest
 from holdfast.config import Settings
@@ -77,6 +76,10 @@ class Executor:
 
     def handle(self, run_id: RunId, thread_id: ThreadId) -> Run[Any]:
         return Run(self.store, run_id, thread_id, here=self)
+
+    @property
+    def is_alone(self) -> bool:
+        return len(self._executions) == 1
 
     def has_lease(self) -> bool:
         return self.lease.remaining_s() > self.settings.lease_s * 0.2
@@ -216,7 +219,6 @@ class Executor:
             claimed, owner=self.lease.worker_id, expected_epoch=row.epoch, expected_owner=row.owner
         ):
             return False
-        faults.point("claim.after_commit")
         loop_reason = None
         if row.owner is not None and row.claims >= self.settings.crash_limit:
             loop_reason = crash_loop(row, records)
@@ -234,13 +236,13 @@ class Executor:
 
     async def load(self, run_id: RunId) -> tuple[RunRow, list[Record], dict[str, bytes]]:
         """A run with all it has, verified; a corrupt one is quarantined."""
-        loaded = await self.store.load(run_id)
-        if loaded is None:
-            raise RunNotFound(f"There is no run {run_id} in {self.store.url}.")
-        row, records = loaded
-        if row.status is Status.quarantined:
-            return row, records, {}
         try:
+            loaded = await self.store.load(run_id)
+            if loaded is None:
+                raise RunNotFound(f"There is no run {run_id} in {self.store.url}.")
+            row, records = loaded
+            if row.status is Status.quarantined:
+                return row, records, {}
             check_row(row)
             check_records(row, records)
             wanted = {text[1:].partition(":")[0] for r in records for text in (r.payload, r.args) if text and text[0] == "@"}
@@ -302,12 +304,24 @@ class Executor:
         left += await self.store.runs(RunFilter(status=frozenset({Status.queued}), limit=200))
         doubtful = await self.store.runs(RunFilter(status=frozenset({Status.in_doubt}), limit=200))
         left += [row for row in doubtful if row.mail > (row.reason or {}).get("mail", 0)]
+        left += await self._woken_by_children()
         for row in left:
             if row.agent in self.agents and row.status not in FINAL and row.id not in self._executions:
                 try:
                     await self.take_up(row.id)
                 except CorruptJournal as error:
                     warn("run.quarantined", run=row.id, error=str(error))
+
+
+    async def _woken_by_children(self) -> list[RunRow]:
+        woken = []
+        for row in await self.store.runs(RunFilter(status=frozenset({Status.waiting}), limit=200)):
+            for child in (row.reason or {}).get("children", []):
+                found = await self.store.run(RunId(child))
+                if found is not None and found.status in FINAL:
+                    woken.append(row)
+                    break
+        return woken
 
 
 def check_same_start(row: RunRow, agent: str, args_digest: str) -> None:

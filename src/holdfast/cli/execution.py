@@ -1,0 +1,194 @@
+"""Executing one run in this process, for `run` and `resume`: progress, the outcome, and what to tell when it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, redirect_stdout, suppress
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from holdfast.cli.failure import INTERRUPTED, OK, TIMEOUT, code_of
+from holdfast.cli.setup import Setup
+from holdfast.cli.text import SHAPES, clean, duration, paint, shorten, to_json
+from holdfast.clock import monotonic_us
+from holdfast.config import Settings, store_url
+from holdfast.errors import CorruptJournal, RunError, RunFailed
+from holdfast.handle import Run
+from holdfast.history import info_of
+from holdfast.model import Kind, RunId, Status
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from holdfast.verbs.child import Agent
+from holdfast.worker.executor import Executor
+
+_REFRESH_S = 0.2
+_TRACEBACK_LINES = 12
+
+
+@asynccontextmanager
+async def executing(setup: Setup, agents: Iterable[Agent[..., Any]]) -> AsyncIterator[Executor]:
+    """An executor that takes up nothing by itself: the user asked for one run, not for all that are left over."""
+    settings = Settings()
+    store = open_store(store_url(setup.db), settings=settings)
+    await store.open()
+    executor = Executor(store, settings, (), 100)
+    try:
+        for agent in agents:
+            executor.know(agent)
+        yield executor
+    finally:
+        try:
+            await executor.close()
+        finally:
+            await store.close()
+
+
+class Attempt:
+    """One `run` or `resume`: remembers which run it is about, whatever happens to it."""
+
+    def __init__(self, setup: Setup, again: Callable[[str], str]) -> None:
+        self._setup = setup
+        self._again = again  #: the command that goes on with a run
+        self.run_id: str | None = None
+        self.exit_code = OK
+
+    def execute(self, work: Callable[[Attempt], Any]) -> int:
+        """Do the work; the exit code. What the user's code prints goes to stderr: stdout is for the result."""
+        proxy = _UserOutput()
+        try:
+            with redirect_stdout(proxy):
+                outcome = asyncio.run(work(self))
+        except KeyboardInterrupt:
+            if self.run_id is None:
+                raise
+            self._say(f"Interrupted; {self._left_safe()}")
+            return INTERRUPTED
+        if outcome is not None:
+            print(outcome)
+        return self.exit_code
+
+    async def outcome(self, run: Run[Any], store: Store, timeout_s: float | None) -> str | None:
+        """Wait for the end; what to print on stdout. Sets the exit code and tells the rest on stderr."""
+        self.run_id = run.id
+        watcher = asyncio.create_task(self._show_progress(run, store)) if self._shows_progress else None
+        try:
+            value = await run.result(timeout=timeout_s)
+        except TimeoutError:
+            self.exit_code = TIMEOUT
+            self._clear()
+            self._say(f"Still not done after {timeout_s:g} s; {self._left_safe()}")
+            return await self._as_json(run, store, {}) if self._setup.is_json else None
+        except (RunError, CorruptJournal) as error:
+            self._clear()
+            self.exit_code = code_of(error)
+            await self._tell(error, run, store)
+            error_dict = {"error": {"type": type(error).__name__, "message": str(error)}}
+            return await self._as_json(run, store, error_dict) if self._setup.is_json else None
+        finally:
+            if watcher is not None:
+                watcher.cancel()
+                await asyncio.wait({watcher})
+                self._clear()
+        if self._setup.is_json:
+            return await self._as_json(run, store, {"result": jsonable(value)})
+        if isinstance(value, str):
+            return clean(value)
+        return clean(to_json(jsonable(value), indent=2 if sys.stdout.isatty() else None))
+
+    async def _as_json(self, run: Run[Any], store: Store, more: dict[str, Any]) -> str:
+        row = await store.run(RunId(run.id))
+        assert row is not None
+        return to_json({"id": row.id, "token": f"{row.id}@{row.thread_id}", "agent": row.agent, "status": row.status, **more})
+
+    # telling
+
+    def started(self, run: Run[Any], what: str) -> None:
+        """Name the run before it does anything: whoever kills this process can find it again."""
+        self.run_id = run.id
+        self._say(f"{what} {run.id}  (thread {run.thread_id})")
+
+    def _left_safe(self) -> str:
+        return f"run {self.run_id} is left safe. Go on with: {self._again(str(self.run_id))}"
+
+    async def _tell(self, error: Exception, run: Run[Any], store: Store) -> None:
+        self._say(clean(str(error)))
+        if isinstance(error, RunFailed):
+            trace = await _traceback(run, store)
+            if trace:
+                self._say(paint(clean(trace), "dim", self._setup.has_color(sys.stderr)))
+            self._say(f"What was done is kept. When the cause is mended: {self._again(run.id)} --retry")
+
+    def _say(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    # progress
+
+    @property
+    def _shows_progress(self) -> bool:
+        return sys.stderr.isatty() and not self._setup.is_json
+
+    def _clear(self) -> None:
+        if self._shows_progress:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    async def _show_progress(self, run: Run[Any], store: Store) -> None:
+        import shutil
+
+        began = monotonic_us()
+        while True:
+            row = await store.run(RunId(run.id))
+            if row is not None:
+                info = info_of(row)
+                shape, word, style = SHAPES[row.status]
+                parts = [f"{info.steps + info.effects} calls done", clean(info.now, one_line=True)]
+                text = f"{shape} {word}  {' · '.join(p for p in parts if p)}  {duration((monotonic_us() - began) / 1e6)}"
+                shown = shorten(text, shutil.get_terminal_size().columns - 1)
+                sys.stderr.write(f"\r\x1b[K{paint(shown, style, self._setup.has_color(sys.stderr))}")
+                sys.stderr.flush()
+            await asyncio.sleep(_REFRESH_S)
+
+
+class _UserOutput(io.TextIOBase):
+    """What the user's code prints: on stderr, on lines of its own."""
+
+    def write(self, text: str) -> int:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def jsonable(value: Any) -> Any:
+    """A result as JSON has it; what JSON does not know is shown as text."""
+    with suppress(PydanticSerializationError, ValueError):
+        return to_jsonable_python(value, fallback=str)
+    return str(value)
+
+
+async def _traceback(run: Run[Any], store: Store) -> str:
+    """The last lines of where the agent failed, without our own frames."""
+    for record in reversed(await store.records(RunId(run.id))):
+        if record.kind == Kind.finished and record.name == Status.failed:
+            with suppress(ValueError, AttributeError):
+                text = json.loads(record.payload or "{}").get("traceback", "")
+                return "\n".join(_without_own_frames(text.rstrip().splitlines())[-_TRACEBACK_LINES:])
+    return ""
+
+
+def _without_own_frames(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    is_own = False
+    for line in lines:
+        if line.startswith("  File "):
+            is_own = "/holdfast/" in line and "/tests/" not in line
+        if not is_own:
+            kept.append(line)
+    return kept

@@ -1,0 +1,55 @@
+"""`holdfast run`"""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from holdfast.cli.execution import Attempt, executing
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.source import call_of, one_agent
+from holdfast.model import Status
+
+
+@command("run")
+@click.argument("source", metavar="FILE[:AGENT]")
+@click.argument("arguments", metavar="[ARGS]...", nargs=-1)
+@click.option("--input", "given_input", metavar="JSON|@FILE|-", help="The arguments as a JSON object, from a file or stdin.")
+@click.option("--id", "run_id", metavar="ID", help="Name the run; with an id that exists, go on with that run.")
+@click.option("--thread", "thread_id", metavar="ID", help="The thread the run belongs to.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this.")
+def run_command(
+    setup: Setup,
+    source: str,
+    arguments: tuple[str, ...],
+    given_input: str | None,
+    run_id: str | None,
+    thread_id: str | None,
+    timeout_s: float | None,
+) -> int:
+    """Execute an agent, or go on with the run that has this id.
+
+    FILE is a Python file or a module; :AGENT may be left out if it has one agent. ARGS are read as the agent's
+    annotations say. The result goes to stdout: text as it is, everything else as JSON. What the agent prints goes to
+    stderr. Kill it, give the same command with the same --id, and it goes on where it was.
+
+    \b
+    holdfast run agent.py:research tides --id issue-7
+    holdfast run agent.py --input '{"topic": "tides"}'
+    """
+    agent = one_agent(source)
+    call = call_of(agent, arguments, given_input)
+
+    async def work(attempt: Attempt) -> str | None:
+        async with executing(setup, [agent]) as executor:
+            run = await executor.start(call, run_id=run_id, thread_id=thread_id)
+            status = await run.status()
+            attempt.started(run, "Run")
+            if status in (Status.failed, Status.cancelled):
+                await run.retry(note="run again")
+            elif status in (Status.blocked, Status.in_doubt):
+                await run.resume()
+            return await attempt.outcome(run, executor.store, timeout_s)
+
+    return Attempt(setup, lambda found: f"holdfast resume {shlex.quote(source)} {shlex.quote(found)}").execute(work)

@@ -1,0 +1,136 @@
+"""`holdfast runs`"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+
+import click
+
+from holdfast.cli.failure import USAGE, Failure
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.stores import with_store
+from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, table, to_json
+from holdfast.clock import now_us
+from holdfast.errors import CorruptJournal
+from holdfast.history import RunInfo, info_of
+from holdfast.journal.integrity import check_row
+from holdfast.model import RunFilter, RunId, RunRow, Status, ThreadId
+from holdfast.store.base import Store
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@command("runs")
+@click.option("--status", "statuses", multiple=True, type=click.Choice([*Status]), help="Only these; may be repeated.")
+@click.option("--agent", metavar="NAME", help="Only runs of this agent.")
+@click.option("--thread", metavar="ID", help="Only runs of this thread.")
+@click.option("--since", metavar="AGE", help="Only runs started within 30m, 12h, 7d, …")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--cursor", metavar="RUN", help="List on after this run (the last one of the page before).")
+def runs_command(
+    setup: Setup,
+    statuses: tuple[str, ...],
+    agent: str | None,
+    thread: str | None,
+    since: str | None,
+    limit: int,
+    cursor: str | None,
+) -> int:
+    """List runs, newest first.
+
+    A table on a terminal; piped, lines of: id, status, agent, now, steps, effects, started, cost, thread.
+    """
+    which = RunFilter(
+        status=frozenset(Status(each) for each in statuses) or None,
+        agent=agent,
+        thread_id=None if thread is None else ThreadId(thread),
+        since=None if since is None else now_us() - _age_us(since),
+        limit=limit + 1,
+        before_id=None if cursor is None else RunId(cursor),
+    )
+
+    async def read(store: Store) -> tuple[list[RunRow], frozenset[str]]:
+        return await store.runs(which), frozenset(await store.dead_workers())
+
+    rows, dead = with_store(setup, read)
+    following = rows[limit - 1].id if len(rows) > limit else None
+    rows = rows[:limit]
+    infos = [(info_of(row, is_lost=row.owner in dead), is_sound(row)) for row in rows]
+    if setup.is_json:
+        print(to_json({"items": [{**info.as_dict(), "is_sound": sound} for info, sound in infos], "next": following}))
+    elif setup.is_table:
+        _show_table(infos, following, setup.has_color(sys.stdout))
+    else:
+        for info, _ in infos:
+            print(_line(info))
+    return 0
+
+
+def is_sound(row: RunRow) -> bool:
+    """Does the row fit its digest? Cheap enough for a list; `verify` looks at everything."""
+    if row.status is Status.quarantined:
+        return False
+    try:
+        check_row(row)
+    except CorruptJournal:
+        return False
+    return True
+
+
+def _age_us(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
+    if found is None:
+        raise Failure(f"--since takes a number with s, m, h, d or w, like 12h; got {text!r}.", USAGE)
+    return int(float(found[1]) * _UNITS[found[2]] * 1_000_000)
+
+
+def _line(info: RunInfo) -> str:
+    status = "cut_off" if info.is_lost else info.status.value
+    started = info.created_at.isoformat(timespec="seconds")
+    parts = (info.id, status, info.agent, info.now, info.steps, info.effects, started, f"{info.cost:g}", info.thread_id)
+    return "\t".join(clean(str(part), one_line=True) for part in parts)
+
+
+def _show_table(infos: list[tuple[RunInfo, bool]], following: str | None, has_color: bool) -> None:
+    if not infos:
+        print("No runs.", file=sys.stderr)
+        return
+    now = now_us() / 1e6
+    rows, styles = [], []
+    for info, sound in infos:
+        shape, word, style = LOST if info.is_lost else SHAPES[info.status]
+        rows.append(
+            (
+                f"{shape} {word}",
+                clean(info.id, one_line=True),
+                clean(info.agent, one_line=True),
+                clean(info.now, one_line=True),
+                str(info.steps + info.effects),
+                duration(max(0.0, now - info.created_at.timestamp())),
+                amount(info.cost),
+                "✔" if sound else "✖",
+            )
+        )
+        styles.append(style)
+    head = ("STATUS", "RUN", "AGENT", "NOW", "CALLS", "AGE", "COST", "✓")
+    columns = shutil.get_terminal_size().columns
+    print(table(head, rows, columns=columns, flexible=3, styles=styles, has_color=has_color))
+    print(_footer([info for info, _ in infos], following), file=sys.stderr)
+
+
+def _footer(infos: list[RunInfo], following: str | None) -> str:
+    parts = [count(len(infos), "run")]
+    doubts = sum(info.status is Status.in_doubt for info in infos)
+    blocked = sum(info.status is Status.blocked for info in infos)
+    lost = sum(info.is_lost for info in infos)
+    if doubts:
+        parts.append(f"{doubts} in doubt (holdfast in-doubt)")
+    if blocked:
+        parts.append(f"{blocked} blocked (holdfast show RUN)")
+    if lost:
+        parts.append(f"{lost} cut off (holdfast resume RUN FILE)")
+    if following is not None:
+        parts.append(f"more: --cursor {following}")
+    return " · ".join(parts)

@@ -1,0 +1,75 @@
+"""What all commands share: which store, how to print. Given before or after the command's name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Setup:
+    """The common options of one invocation."""
+
+    db: str | None = None
+    json: bool = False
+    no_color: bool = False
+
+    @property
+    def is_json(self) -> bool:
+        return self.json or os.environ.get("HOLDFAST_OUTPUT", "").lower() == "json"
+
+    @property
+    def is_table(self) -> bool:
+        """A person looks at stdout."""
+        return not self.is_json and sys.stdout.isatty()
+
+    def has_color(self, stream: Any) -> bool:
+        if self.no_color or os.environ.get("NO_COLOR"):
+            return False
+        return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        assert parameter.name is not None
+        setattr(ctx.ensure_object(Setup), parameter.name, value)
+
+
+def common_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--db"],
+            metavar="URL",
+            expose_value=False,
+            callback=_keep,
+            help="Path or sqlite:///PATH of the store. [env: HOLDFAST_URL; default: .holdfast/holdfast.db]",
+        ),
+        click.Option(
+            ["--json"], is_flag=True, expose_value=False, callback=_keep, help="Print JSON. [env: HOLDFAST_OUTPUT=json]"
+        ),
+        click.Option(["--no-color"], is_flag=True, expose_value=False, callback=_keep, help="No colours. [env: NO_COLOR]"),
+    ]
+
+
+class Command(click.Command):
+    """A command with the common options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += common_options()
+
+
+def command(name: str) -> Callable[[Callable[..., int | None]], Command]:
+    """Make a function a command; it gets the `Setup` first and returns its exit code."""
+
+    def decorate(function: Callable[..., int | None]) -> Command:
+        return click.command(name, cls=Command)(click.make_pass_decorator(Setup, ensure=True)(function))
+
+    return decorate

@@ -1,0 +1,265 @@
+"""The user's code: loading the file that has the agents, and making arguments of what was typed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import tomllib
+import traceback
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from holdfast.cli.failure import FAILED, USAGE, Failure
+from holdfast.verbs.child import Agent, Call
+
+Found = dict[str, Agent[..., Any]]
+
+
+# loading
+
+
+def split_source(given: str) -> tuple[str, str | None]:
+    """`FILE.py:AGENT` or `module:AGENT` in its parts; the agent may be missing."""
+    place, colon, name = given.rpartition(":")
+    return (place, name) if colon and place and "/" not in name and os.sep not in name else (given, None)
+
+
+def is_source(given: str) -> bool:
+    """Does it name code, and not a run?"""
+    place, name = split_source(given)
+    return place.endswith(".py") or (name is not None and importlib.util.find_spec(place.partition(".")[0]) is not None)
+
+
+def load(given: str) -> tuple[ModuleType, str | None]:
+    """Import what `FILE.py[:AGENT]` or `module[:AGENT]` names; the module and the agent's name."""
+    place, name = split_source(given)
+    if place.endswith(".py") or "/" in place or os.path.exists(place):
+        path = Path(place)
+        if not path.exists():
+            raise Failure(f"There is no file {place}. Give the path of the file with your agent: FILE.py:AGENT.", USAGE)
+        if not path.is_file():
+            raise Failure(f"{place} is a directory; give the file with your agent: FILE.py:AGENT.", USAGE)
+        module_name, folder = _module_of(path.resolve())
+    else:
+        module_name, folder = place, Path.cwd()
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return _import(module_name, given, path.resolve() if place.endswith(".py") else None), name
+
+
+def _module_of(path: Path) -> tuple[str, Path]:
+    """The name to import a file by, and the folder that must be on `sys.path`: above all packages it is in."""
+    parts, folder = [path.stem], path.parent
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts), folder
+
+
+def _import(name: str, given: str, path: Path | None) -> ModuleType:
+    try:
+        known = sys.modules.get(name)
+        if path is not None and "." not in name and (known is None or getattr(known, "__file__", None) != str(path)):
+            # A file may have the name of a module that is loaded already, or no name that can be imported.
+            name = name if known is None and name.isidentifier() else f"holdfast_file_{name}"
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+        return importlib.import_module(name)
+    except SyntaxError as error:
+        raise Failure(f"{given} cannot be loaded: {error.msg} ({error.filename}:{error.lineno}).", FAILED) from error
+    except ModuleNotFoundError as error:
+        if error.name == name.partition(".")[0] and path is None:
+            raise Failure(f"There is no file or module {given!r}. Give FILE.py:AGENT or module:AGENT.", USAGE) from error
+        raise Failure(f"{given} cannot be loaded: {error}{_where(error, path)}.", FAILED) from error
+    except (Exception, SystemExit) as error:  # whatever the user's code does while it is imported
+        raise Failure(f"{given} cannot be loaded: {type(error).__name__}: {error}{_where(error, path)}.", FAILED) from error
+
+
+def _where(error: BaseException, path: Path | None) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if path is None or Path(f.filename) == path]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own and not own[-1].filename.startswith("<") else ""
+
+
+def agents_in(module: ModuleType) -> Found:
+    """The agents a module has, by name; imported ones included."""
+    found: Found = {}
+    for value in vars(module).values():
+        if isinstance(value, Agent):
+            found.setdefault(value.name, value)
+    return found
+
+
+def one_agent(given: str) -> Agent[..., Any]:
+    """The agent that `FILE[:AGENT]` names; the name may be left out if there is only one."""
+    module, name = load(given)
+    found = agents_in(module)
+    if name is not None:
+        value = vars(module).get(name)
+        agent = value if isinstance(value, Agent) else found.get(name)
+        if agent is None:
+            raise Failure(f"{given}: there is no agent {name!r}; {_listed(found)}.", USAGE)
+        return agent
+    own = {key: a for key, a in found.items() if a.fn.__module__ == module.__name__} or found
+    if len(own) != 1:
+        raise Failure(f"{given}: {_listed(own)}. Say which: {split_source(given)[0]}:AGENT.", USAGE)
+    return next(iter(own.values()))
+
+
+def _listed(found: Iterable[str]) -> str:
+    names = ", ".join(found)
+    return f"it has the agents {names}" if names else "it has no agent (a function decorated with @hf.agent)"
+
+
+def known_agents(sources: Iterable[str], app: str | None) -> Found:
+    """The agents of the sources given, of --app, of HOLDFAST_APP, or of pyproject.toml, whichever is given first."""
+    given = [*sources] or [each for each in (app or os.environ.get("HOLDFAST_APP") or "").split(",") if each]
+    found: Found = {}
+    for each in given or _configured():
+        module, name = load(each)
+        inside = agents_in(module)
+        if name is not None and name not in inside and not isinstance(vars(module).get(name), Agent):
+            raise Failure(f"{each}: there is no agent {name!r}; {_listed(inside)}.", USAGE)
+        found |= inside
+    return found
+
+
+def _configured() -> list[str]:
+    """`agents` in `[tool.holdfast]` of the nearest pyproject.toml; paths are relative to it."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            try:
+                listed = tomllib.loads(file.read_text()).get("tool", {}).get("holdfast", {}).get("agents", [])
+            except (OSError, ValueError) as error:
+                raise Failure(f"{file} cannot be read: {error}.", USAGE) from error
+            return [str(folder / each) if split_source(each)[0].endswith(".py") else each for each in listed]
+    return []
+
+
+# arguments
+
+
+def call_of(agent: Agent[..., Any], arguments: tuple[str, ...], given_input: str | None) -> Call[Any]:
+    """The call that was typed."""
+    if arguments and given_input is not None:
+        raise Failure("Give the arguments or --input, not both.", USAGE)
+    signature = inspect.signature(agent.fn)
+    if given_input is None:
+        args, kwargs = _typed(agent, signature, arguments), {}
+    else:
+        args, kwargs = _read(agent, signature, given_input)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise Failure(f"{agent.name} {error}. It takes: {_usage(agent, signature)}", USAGE) from error
+    return agent(*args, **kwargs)
+
+
+def _usage(agent: Agent[..., Any], signature: inspect.Signature) -> str:
+    return f"{agent.name}{signature.replace(return_annotation=signature.empty)}"
+
+
+def _hints(agent: Agent[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(agent.fn, include_extras=True)
+    except Exception:  # names that exist for type checkers only
+        return {}
+
+
+def _typed(agent: Agent[..., Any], signature: inspect.Signature, arguments: tuple[str, ...]) -> list[Any]:
+    """What was typed, as the annotations want it."""
+    hints = _hints(agent)
+    positional = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = [p for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL]
+    if len(arguments) > len(positional) and not rest:
+        raise Failure(f"{len(arguments)} arguments are too many. It takes: {_usage(agent, signature)}", USAGE)
+    parameters = positional + rest * len(arguments)
+    return [_from_text(hints.get(p.name, Any), text, p.name) for p, text in zip(parameters, arguments, strict=False)]
+
+
+def _from_text(annotation: Any, text: str, name: str) -> Any:
+    if annotation in (Any, object):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    adapter = _adapter(annotation, name)
+    for read in (lambda: adapter.validate_python(text, strict=True), lambda: adapter.validate_json(text)):
+        try:
+            return read()
+        except ValidationError:
+            continue
+    try:
+        return adapter.validate_python(text)
+    except ValidationError as error:
+        raise _misfit(name, text, error) from error
+
+
+def _from_json(annotation: Any, value: Any, name: str) -> Any:
+    if annotation in (Any, object):
+        return value
+    text = json.dumps(value)
+    try:
+        return _adapter(annotation, name).validate_json(text)
+    except ValidationError as error:
+        raise _misfit(name, text, error) from error
+
+
+def _adapter(annotation: Any, name: str) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(annotation)
+    except Exception as error:  # pydantic runs hooks of foreign classes here
+        raise Failure(f"Argument {name}: its type {annotation!r} cannot be read from the command line.", USAGE) from error
+
+
+def _misfit(name: str, text: str, error: ValidationError) -> Failure:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    shown = text if len(text) <= 60 else f"{text[:59]}…"
+    return Failure(f"Argument {name}{f' ({where})' if where else ''}: {first['msg']}; got {shown}", USAGE)
+
+
+def _read(agent: Agent[..., Any], signature: inspect.Signature, given: str) -> tuple[list[Any], dict[str, Any]]:
+    """--input: an object with the arguments by name, a list of them, or the value of the only one."""
+    value = parse_json(_input_text(given), "--input")
+    hints = _hints(agent)
+    parameters = signature.parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if isinstance(value, dict) and (takes_any or value.keys() <= parameters.keys()):
+        return [], {key: _from_json(hints.get(key, Any), each, key) for key, each in value.items()}
+    if len(parameters) == 1:
+        (name,) = parameters
+        return [_from_json(hints.get(name, Any), value, name)], {}
+    if isinstance(value, list) and len(value) <= len(parameters):
+        return [_from_json(hints.get(n, Any), v, n) for n, v in zip(parameters, value, strict=False)], {}
+    raise Failure(f"--input takes an object with the arguments by name. It takes: {_usage(agent, signature)}", USAGE)
+
+
+def _input_text(given: str) -> str:
+    try:
+        if given == "-":
+            return sys.stdin.read()
+        return Path(given[1:]).read_text() if given.startswith("@") else given
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"--input {given} cannot be read: {error}.", USAGE) from error
+
+
+def parse_json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Failure(f"{what} is not JSON: {error}. A text needs quotes: '\"like this\"'.", USAGE) from error

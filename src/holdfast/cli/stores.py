@@ -1,0 +1,76 @@
+"""Opening the store that the options name, without making one by accident."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from holdfast.cli.failure import NOT_FOUND, Failure
+from holdfast.cli.setup import Setup
+from holdfast.config import Settings, store_url
+from holdfast.model import RunFilter
+from holdfast.store import open_store
+from holdfast.store.base import Store
+
+T = TypeVar("T")
+
+
+def path_of(setup: Setup) -> str:
+    """The file that the options name."""
+    return store_url(setup.db).removeprefix("sqlite:///")
+
+
+def check_exists(setup: Setup) -> None:
+    path = path_of(setup)
+    if "://" not in path and not os.path.exists(path):
+        raise Failure(
+            f"There is no store at {path}. `holdfast run FILE` makes one; --db PATH or HOLDFAST_URL names another.", NOT_FOUND
+        )
+
+
+@asynccontextmanager
+async def existing_store(setup: Setup, *, read_only: bool = True) -> AsyncIterator[Store]:
+    """The store, opened; it must exist."""
+    check_exists(setup)
+    store = open_store(store_url(setup.db), settings=Settings())
+    await store.open(read_only=read_only)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def with_store(setup: Setup, work: Callable[[Store], Awaitable[T]], *, read_only: bool = True) -> T:
+    """Open the store, do the work, close it."""
+
+    async def go() -> T:
+        async with existing_store(setup, read_only=read_only) as store:
+            return await work(store)
+
+    return asyncio.run(go())
+
+
+def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids for the shell's completion; none if there is no store."""
+    setup = ctx.find_root().obj or Setup()
+
+    async def find(store: Store) -> list[CompletionItem]:
+        rows = await store.runs(RunFilter(id_prefix=incomplete or None, limit=30))
+        return [CompletionItem(row.id, help=f"{row.agent} {row.status}") for row in rows]
+
+    try:
+        return with_store(setup, find)
+    except Exception:  # the shell has no place for errors while the user types
+        return []
+
+
+def run_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.argument("run", required=required, shell_complete=complete_run)
+
+

@@ -1,0 +1,135 @@
+"""Text for terminals: harmless characters, colours, widths, tables, and times and amounts in few letters."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.model import Status
+
+#: Control characters (C0 but tab and newline, DEL, C1), what reorders text, and lone surrogates.
+_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_JSON_HARMFUL = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_STYLES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "dim": 2, "bold": 1}
+
+#: status: (shape, word, colour); never the colour alone.
+SHAPES = {
+    Status.queued: ("○", "queued", "cyan"),
+    Status.running: ("▶", "running", "blue"),
+    Status.sleeping: ("◷", "sleeping", "cyan"),
+    Status.waiting: ("✋", "waiting", "yellow"),
+    Status.paused: ("⏸", "paused", "yellow"),
+    Status.in_doubt: ("◈", "in doubt", "magenta"),
+    Status.blocked: ("▲", "blocked", "yellow"),
+    Status.quarantined: ("⛔", "quarantined", "red"),
+    Status.done: ("✔", "done", "green"),
+    Status.failed: ("✖", "failed", "red"),
+    Status.cancelled: ("⊘", "cancelled", "dim"),
+}
+LOST = ("↯", "cut off", "yellow")
+
+
+def clean(text: str, *, one_line: bool = False) -> str:
+    """The text with everything a terminal would act upon made visible."""
+    if one_line:
+        text = re.sub(r"\s+", " ", text).strip()
+    return _HARMFUL.sub(lambda m: _escaped(m[0]), text.replace("\r\n", "\n"))
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON that can be read by people and cannot do anything to their terminal."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _JSON_HARMFUL.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def paint(text: str, style: str, has_color: bool) -> str:
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_color and style in _STYLES else text
+
+
+def width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def shorten(text: str, columns: int) -> str:
+    """The text, cut to so many columns."""
+    if width(text) <= columns:
+        return text
+    kept = ""
+    for character in text:
+        if width(kept + character) > columns - 1:
+            break
+        kept += character
+    return f"{kept}…"
+
+
+def pad(text: str, columns: int) -> str:
+    return text + " " * (columns - width(text))
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, columns: int, flexible: int, styles: Sequence[str], has_color: bool
+) -> str:
+    """A table that fits the terminal: the column `flexible` gives way, then is left out. `styles` colour the first."""
+    widths = [max(width(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    over = sum(widths) + 2 * len(widths) - columns
+    if over > 0:
+        widths[flexible] = max(len(head[flexible]), widths[flexible] - over)
+    lines = []
+    for number, row in enumerate([head, *rows]):
+        cells = [pad(shorten(cell, size), size) for cell, size in zip(row, widths, strict=True)]
+        if number:
+            cells[0] = paint(cells[0], styles[number - 1], has_color)
+        else:
+            cells = [paint(cell, "dim", has_color) for cell in cells]
+        lines.append(("  " + "  ".join(cells)).rstrip())
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """`0.8s`, `41s`, `3m12s`, `3h05m`, `12d`"""
+    if seconds < 0.001:
+        return "0ms"
+    if seconds < 0.1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d"
+
+
+def amount(cost: float) -> str:
+    """`$0.42`, `$0.0031`, or nothing."""
+    if not cost:
+        return ""
+    return f"${cost:.2f}" if cost >= 0.01 else f"${cost:.2g}"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 run`, `3 runs`"""
+    return f"{number:,} {one if number == 1 else many or one + 's'}".replace(",", " ")
+
+
+def size(number: int) -> str:
+    """`4.1 MB`"""
+    amount_left = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount_left < 1000 or unit == "GB":
+            return f"{amount_left:.0f} {unit}" if unit == "B" else f"{amount_left:.1f} {unit}"
+        amount_left /= 1000
+    raise AssertionError

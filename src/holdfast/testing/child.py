@@ -1,0 +1,125 @@
+"""The process that a crash test kills: it starts the run with this id, or goes on with it.
+
+    python -m holdfast.testing.child FILE AGENT ID URL < input
+
+It ends with 0 once the run and the runs it started have ended or are parked; what became of them is in the store. A
+failed run stays failed: unlike `holdfast.run`, this never retries.
+
+    python -m holdfast.testing.child --serve
+
+reads such orders as JSON lines and forks a process for each. Holdfast is imported once, FILE in every process anew: a
+life costs a few milliseconds and is a real process all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import apsw  # noqa: F401 - a forked process need not load it again
+
+from holdfast import faults
+from holdfast.app import connect
+from holdfast.errors import CorruptJournal, RunError, UsageError
+from holdfast.model import FINAL, Status
+from holdfast.verbs.child import Agent, Call
+
+_WENT_ON = (Status.queued, Status.running, Status.sleeping)
+
+
+def load(file: str) -> ModuleType:
+    """The module in a file: never as `__main__`, with its folder on the path."""
+    path = Path(file).resolve()
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    name = f"holdfast_child_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pydantic look their module up while it is executed
+    spec.loader.exec_module(module)
+    return module
+
+
+def agents_of(module: ModuleType) -> dict[str, Agent[..., Any]]:
+    """The agents that a module has, by name."""
+    return {each.name: each for each in vars(module).values() if isinstance(each, Agent)}
+
+
+async def go_on(file: str, agent_name: str, *, run_id: str, url: str, text: str) -> None:
+    """Start the run or go on with it, and wait until it and the runs it started are over or parked."""
+    agents = agents_of(load(file))
+    if agent_name not in agents:
+        raise UsageError(f"{file} has no agent {agent_name!r}; it has {', '.join(sorted(agents)) or 'none'}.")
+    async with connect(url, agents=agents.values()) as app:
+        await app.start(Call.decoded(agents[agent_name], text), id=run_id)
+        waiting = [run_id]
+        while waiting:
+            for each in waiting:
+                try:
+                    await app.get(each).result()
+                except (RunError, CorruptJournal) as error:
+                    print(f"{type(error).__name__}: {error}")
+            infos = await app.runs(limit=1000)
+            family = {run_id}
+            family |= {i.id for i in reversed(infos) if i.parent_id is not None and i.id.startswith(f"{run_id}.")}
+            waiting = [i.id for i in infos if i.id in family and i.status in _WENT_ON and i.status not in FINAL]
+
+
+def _serve() -> None:
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            _obey(order)
+        print(json.dumps({"pid": pid}), flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
+
+
+def _obey(order: dict[str, Any]) -> None:
+    """In the forked process: become what the order says, and never return."""
+    code = 1
+    try:
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ.update(order["env"])
+        spec, trace = (os.environ.get(each, "") for each in ("HOLDFAST_FAULT", "HOLDFAST_FAULT_TRACE"))
+        faults._faults = faults.Faults(spec, trace) if spec or trace else None  # read before the fork, for nobody
+        asyncio.run(
+            go_on(order["file"], order["agent"], run_id=order["id"], url=order["url"], text=order["input"])
+        )
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--serve"]:
+        _serve()
+        return 0
+    if len(arguments) != 4:
+        print("usage: python -m holdfast.testing.child FILE AGENT ID URL < input", file=sys.stderr)
+        return 2
+    file, agent, run_id, url = arguments
+    asyncio.run(go_on(file, agent, run_id=run_id, url=url, text=sys.stdin.read()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,673 @@
+"""What every store must do, as plain async functions: the same ones run on SQLite and on PostgreSQL.
+
+Each case gets a factory that makes an unopened store; all stores of one case share their data, as processes do.
+
+    @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.__name__)
+    def test_my_store(case, tmp_path):
+        asyncio.run(case(lambda: MyStore(tmp_path / "runs.db")))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from holdfast import clock, ids
+from holdfast.errors import HoldfastError, RunNotFound, StoreError
+from holdfast.model import (
+    Append,
+    Applied,
+    Kind,
+    Mail,
+    Record,
+    RunFilter,
+    RunId,
+    RunRow,
+    Status,
+    ThreadId,
+    Worker,
+    WorkerId,
+)
+from holdfast.store.base import Store
+
+MakeStore = Callable[[], Store]
+Case = Callable[[MakeStore], Awaitable[None]]
+
+ALICE, BOB = WorkerId("w_alice"), WorkerId("w_bob")
+_START = 1_700_000_000_000_000
+_NOTHING = bytes(16)
+
+
+# what tests are made of
+
+
+@contextlib.asynccontextmanager
+async def opened(make: MakeStore, *, read_only: bool = False) -> AsyncIterator[Store]:
+    store = make()
+    await store.open(read_only=read_only)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def new_run(run_id: str | None = None, **changes: Any) -> Append:
+    """A run with its `created` record, as `create` takes it."""
+    return extend(dataclasses.replace(unborn(run_id), **changes), Kind.created)
+
+
+def unborn(run_id: str | None = None) -> RunRow:
+    """A run that has no records yet."""
+    return RunRow(
+        id=RunId(run_id or ids.new_run_id()),
+        thread_id=ThreadId("t_1"),
+        agent="agent",
+        nonce=ids.new_nonce(),
+        parent_id=None,
+        created_at=_START,
+        updated_at=_START,
+        status=Status.running,
+        reason=None,
+        generation=0,
+        epoch=1,
+        head_seq=0,
+        head_hash=_NOTHING,
+        input_digest="input",
+        summary={"steps": 0},
+        owner=None,
+        claims=0,
+        mail=0,
+        digest="digest 0",
+    )
+
+
+def extend(row: RunRow, *kinds: str, payload: str | None = '{"a":1}', release: bool = False, **changes: Any) -> Append:
+    """The append that adds records of these kinds to a run."""
+    records: list[Record] = []
+    digest = row.head_hash
+    for seq, kind in enumerate(kinds, row.head_seq + 1):
+        digest = hashlib.blake2b(digest + f"{row.id} {seq} {row.epoch} {kind}".encode(), digest_size=16).digest()
+        records.append(
+            Record(
+                seq=seq,
+                epoch=row.epoch,
+                generation=row.generation,
+                key=f"search#{seq}",
+                kind=kind,
+                name="search",
+                attempt=1,
+                tick=0,
+                at=_START + seq,
+                took=100,
+                args_digest="",
+                args=None,
+                payload=payload,
+                hash=digest,
+            )
+        )
+    state = {
+        "head_seq": row.head_seq + len(records),
+        "head_hash": digest,
+        "updated_at": row.updated_at + 1,
+        "digest": f"digest {row.head_seq + len(records)} {row.epoch}",
+    }
+    return Append(
+        row=dataclasses.replace(row, **state | changes),
+        base_seq=row.head_seq,
+        base_hash=row.head_hash,
+        records=tuple(records),
+        release=release,
+    )
+
+
+async def append(store: Store, *appends: Append) -> list[Applied | BaseException]:
+    """Submit without waiting in between; what became of each, in order."""
+    loop = asyncio.get_running_loop()
+    futures: list[asyncio.Future[Applied | BaseException]] = []
+    for one in appends:
+        future: asyncio.Future[Applied | BaseException] = loop.create_future()
+        store.submit(one, future.set_result, urgent=True)
+        futures.append(future)
+    return list(await asyncio.gather(*futures))
+
+
+def taken_over(row: RunRow, **changes: Any) -> RunRow:
+    """The row that a claim writes."""
+    return dataclasses.replace(
+        row, **{"epoch": row.epoch + 1, "status": Status.running, "digest": f"claim {row.epoch + 1}"} | changes
+    )
+
+
+def new_worker(worker_id: WorkerId, *, lease_until_ms: int, boot_id: str | None = None) -> Worker:
+    return Worker(
+        id=worker_id,
+        pid=os.getpid(),
+        host="here",
+        boot_id=boot_id or clock.boot_id(),
+        started_at=_START,
+        lease_until_ms=lease_until_ms,
+    )
+
+
+def mail_for(run_id: RunId, body: str = "{}", **changes: Any) -> Mail:
+    mail = Mail(run_id=run_id, number=0, kind="resolve", key="pay#1", body=body, at=_START, digest="digest")
+    return dataclasses.replace(mail, **changes)
+
+
+async def _stored(store: Store, run_id: RunId) -> tuple[RunRow, list[Record]]:
+    loaded = await store.load(run_id)
+    assert loaded is not None
+    return loaded
+
+
+# runs and appends
+
+
+async def a_created_run_is_stored_with_its_records(make: MakeStore) -> None:
+    async with opened(make) as store:
+        first = new_run(reason={"why": ["because", 1]}, summary={"steps": 3, "now": "“quoted” \n"})
+        row = await store.create(first, owner=ALICE)
+        assert row == dataclasses.replace(first.row, owner=ALICE)
+        assert await store.run(row.id) == row
+        assert await store.load(row.id) == (row, list(first.records))
+        assert await store.run(RunId("r_nobody")) is None
+        assert await store.load(RunId("r_nobody")) is None
+        assert await store.records(RunId("r_nobody")) == []
+
+
+async def creating_an_id_that_exists_returns_what_is_stored(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run("r_1"), owner=ALICE)
+        again = await store.create(new_run("r_1", agent="another"), owner=BOB)
+        assert again == row
+        assert len(await store.records(row.id)) == 1
+
+
+async def what_was_acknowledged_is_there_after_reopening(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        step = extend(row, Kind.done, Kind.done)
+        assert await append(store, step) == [Applied.committed]
+    async with opened(make) as store:
+        assert (await _stored(store, row.id))[0] == step.row
+        assert await store.records(row.id, after=1) == list(step.records)
+
+
+async def an_append_changes_the_row_and_only_what_it_may(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        changed = extend(
+            row, Kind.done, summary={"steps": 1}, owner=BOB, claims=9, mail=9, generation=2, reason={"a": 1}
+        )
+        assert await append(store, changed) == [Applied.committed]
+        stored = await store.run(row.id)
+        assert stored == dataclasses.replace(changed.row, owner=ALICE, claims=0, mail=0)
+
+
+async def appends_of_one_run_are_applied_in_the_order_submitted(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        chain, records = [], []
+        for _ in range(20):
+            chain.append(extend(row, Kind.started, Kind.done))
+            row = chain[-1].row
+            records += chain[-1].records
+        assert await append(store, *chain) == [Applied.committed] * 20
+        assert (await _stored(store, row.id)) == (row, (await store.records(row.id)))
+        assert (await store.records(row.id, after=1)) == records
+
+
+async def giving_a_run_up_clears_its_owner(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        final = extend(row, Kind.finished, status=Status.done, release=True)
+        assert await append(store, final) == [Applied.committed]
+        stored = await store.run(row.id)
+        assert stored is not None
+        assert (stored.owner, stored.status) == (None, Status.done)
+
+
+async def an_append_without_records_can_change_the_status(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        parked = extend(row, status=Status.in_doubt, release=True, reason={"effect": "pay#1"})
+        assert await append(store, parked, parked) == [Applied.committed] * 2
+        assert await store.run(row.id) == dataclasses.replace(parked.row, owner=None)
+
+
+# fencing
+
+
+async def a_stale_epoch_is_fenced(make: MakeStore) -> None:
+    async with opened(make) as zombie, opened(make) as store:
+        row = await zombie.create(new_run(), owner=ALICE)
+        assert await store.claim(taken_over(row), owner=BOB, expected_epoch=1, expected_owner=ALICE)
+        late = extend(row, Kind.done)
+        assert await append(zombie, late) == [Applied.fenced]
+        assert zombie.commit_inline(late) in (None, Applied.fenced)
+        assert len(await store.records(row.id)) == 1
+        assert await append(store, extend(taken_over(row), Kind.done)) == [Applied.committed]
+
+
+async def an_append_to_an_unknown_run_is_fenced(make: MakeStore) -> None:
+    async with opened(make) as store:
+        assert await append(store, extend(new_run().row, Kind.done)) == [Applied.fenced]
+
+
+async def a_stale_head_diverges(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        mine, other = extend(row, Kind.done), extend(row, Kind.failed)
+        assert await append(store, mine) == [Applied.committed]
+        assert await append(store, other) == [Applied.diverged]
+        assert await _stored(store, row.id) == (mine.row, [*(await store.records(row.id))[:1], *mine.records])
+
+
+async def an_append_submitted_again_is_committed_once(make: MakeStore) -> None:
+    async with opened(make) as store, opened(make) as other:
+        row = await store.create(new_run(), owner=ALICE)
+        step = extend(row, Kind.done, Kind.done)
+        assert await append(store, step, step) == [Applied.committed] * 2
+        assert await append(other, step) == [Applied.committed]
+        assert (await _stored(store, row.id))[1][1:] == list(step.records)
+
+
+async def an_inline_commit_is_as_good_as_any(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        for number in range(50):
+            step = extend(
+                row, *[Kind.done] * (number % 5 + 1), status=Status.running if number < 49 else Status.waiting
+            )
+            applied = store.commit_inline(step)
+            assert applied in (None, Applied.committed)
+            if applied is None:
+                assert await append(store, step) == [Applied.committed]
+            row = step.row
+            async with opened(make) if number == 25 else contextlib.nullcontext(store) as reader:
+                assert await reader.run(row.id) == row
+        assert [record.seq for record in await store.records(row.id)] == list(range(1, row.head_seq + 1))
+
+
+async def what_is_refused_takes_nothing_else_with_it(make: MakeStore) -> None:
+    async with opened(make) as store:
+        rows = [await store.create(new_run(), owner=ALICE) for _ in range(5)]
+        good = [extend(row, Kind.done) for row in rows]
+        fenced = dataclasses.replace(good[1], row=dataclasses.replace(good[1].row, epoch=7))
+        double = dataclasses.replace(good[2], records=good[2].records * 2)  # the same seq twice
+        invalid = dataclasses.replace(good[3], records=(dataclasses.replace(good[3].records[0], name="\ud800"),))
+        results = await append(store, good[0], fenced, double, invalid, good[4])
+        assert results[:2] == [Applied.committed, Applied.fenced]
+        assert isinstance(results[2], StoreError)
+        assert isinstance(results[3], HoldfastError)
+        assert results[4] is Applied.committed
+        assert [len(await store.records(row.id)) for row in rows] == [2, 1, 1, 1, 2]
+        for index in (1, 2, 3):  # untouched, so the right append still fits
+            assert await store.run(rows[index].id) == rows[index]
+            assert await append(store, good[index]) == [Applied.committed]
+
+
+async def many_runs_at_once_keep_apart(make: MakeStore) -> None:
+    async with opened(make) as store:
+
+        async def live(number: int) -> RunRow:
+            row = await store.create(new_run(created_at=_START + number), owner=ALICE)
+            for _ in range(10):
+                step = extend(row, Kind.started, Kind.done)
+                assert await append(store, step) == [Applied.committed]
+                row = step.row
+            return row
+
+        rows = await asyncio.gather(*map(live, range(40)))
+        for row in rows:
+            stored, records = await _stored(store, row.id)
+            assert stored == row
+            assert [record.seq for record in records] == list(range(1, 22))
+
+
+# claims
+
+
+async def of_two_claims_one_wins(make: MakeStore) -> None:
+    async with opened(make) as one, opened(make) as two:
+        row = await one.create(new_run(), owner=ALICE)
+        won = await asyncio.gather(
+            one.claim(taken_over(row), owner=BOB, expected_epoch=1, expected_owner=ALICE),
+            two.claim(taken_over(row), owner=WorkerId("w_carol"), expected_epoch=1, expected_owner=ALICE),
+        )
+        assert sorted(won) == [False, True]
+        stored = await one.run(row.id)
+        assert stored is not None
+        assert (stored.epoch, stored.owner) == (2, BOB if won[0] else "w_carol")
+
+
+async def a_claim_needs_epoch_owner_and_head_as_expected(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        assert not await store.claim(taken_over(row), owner=BOB, expected_epoch=1, expected_owner=None)
+        assert not await store.claim(taken_over(row), owner=BOB, expected_epoch=1, expected_owner=BOB)
+        assert not await store.claim(taken_over(row, epoch=3), owner=BOB, expected_epoch=2, expected_owner=ALICE)
+        assert not await store.claim(taken_over(row, epoch=1), owner=BOB, expected_epoch=1, expected_owner=ALICE)
+        step = extend(row, Kind.done)
+        assert await append(store, step) == [Applied.committed]
+        assert not await store.claim(taken_over(row), owner=BOB, expected_epoch=1, expected_owner=ALICE)
+        assert await store.run(row.id) == step.row
+        assert await store.claim(taken_over(step.row), owner=BOB, expected_epoch=1, expected_owner=ALICE)
+        assert not await store.claim(taken_over(new_run().row), owner=BOB, expected_epoch=1, expected_owner=None)
+
+
+async def claims_are_counted_until_there_is_progress(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        for claims in (1, 2, 3):
+            assert await store.claim(taken_over(row), owner=ALICE, expected_epoch=row.epoch, expected_owner=ALICE)
+            row = dataclasses.replace(taken_over(row), claims=claims)
+            assert await store.run(row.id) == row
+            step = extend(row, Kind.claimed, Kind.noted)
+            assert await append(store, step) == [Applied.committed]
+            row = step.row
+            assert await store.run(row.id) == row
+        step = extend(row, Kind.noted, Kind.done)
+        assert await append(store, step) == [Applied.committed]
+        assert await store.run(row.id) == dataclasses.replace(step.row, claims=0)
+
+
+async def only_an_unowned_run_gets_its_status_set(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        paused = dataclasses.replace(row, status=Status.paused, reason={"by": "me"}, digest="paused")
+        assert not await store.set_status(paused, expected_epoch=1)
+        parked = extend(row, status=Status.waiting, release=True)
+        assert await append(store, parked) == [Applied.committed]
+        row = dataclasses.replace(parked.row, owner=None)
+        paused = dataclasses.replace(row, status=Status.paused, reason={"by": "me"}, digest="paused")
+        assert not await store.set_status(paused, expected_epoch=2)
+        assert await store.set_status(paused, expected_epoch=1)
+        assert await store.run(row.id) == paused
+
+
+async def quarantine_takes_a_run_from_its_owner(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        for _ in range(2):
+            await store.quarantine(row.id, "record 3 was altered")
+            stored = await store.run(row.id)
+            assert stored is not None
+            assert (stored.status, stored.owner, stored.epoch) == (Status.quarantined, None, 2)
+            assert stored.reason is not None
+            assert "record 3 was altered" in str(stored.reason)
+        assert await append(store, extend(row, Kind.done)) == [Applied.fenced]
+        await store.quarantine(RunId("r_nobody"), "not there")
+
+
+# reads
+
+
+async def runs_are_listed_newest_first_and_filtered(make: MakeStore) -> None:
+    async with opened(make) as store:
+        rows: list[RunRow] = []
+        for number in range(30):
+            status = (Status.running, Status.done, Status.waiting)[number % 3]
+            one = new_run(
+                f"r_{number % 10}{number:03}",
+                agent=f"agent {number % 2}",
+                thread_id=ThreadId(f"t_{number % 5}"),
+                parent_id=RunId("r_mother") if number % 6 == 0 else None,
+                created_at=_START + number // 2,
+                status=status,
+            )
+            rows.append(await store.create(one, owner=ALICE if number % 4 == 0 else BOB if number % 4 == 1 else None))
+        rows.sort(key=lambda row: (row.created_at, row.id), reverse=True)
+        everything = RunFilter(limit=100)
+        assert await store.runs(everything) == rows
+        for which, fits in (
+            ({"status": frozenset({Status.done})}, lambda row: row.status is Status.done),
+            ({"status": frozenset({Status.running, Status.waiting})}, lambda row: row.status is not Status.done),
+            ({"status": frozenset({Status.running, Status.done})}, lambda row: row.status is not Status.waiting),
+            ({"status": frozenset()}, lambda row: False),
+            ({"agent": "agent 1"}, lambda row: row.agent == "agent 1"),
+            ({"thread_id": ThreadId("t_3")}, lambda row: row.thread_id == "t_3"),
+            ({"parent_id": RunId("r_mother")}, lambda row: row.parent_id == "r_mother"),
+            ({"since": _START + 9}, lambda row: row.created_at >= _START + 9),
+            ({"id_prefix": "r_7"}, lambda row: row.id.startswith("r_7")),
+            ({"id_prefix": "r_%"}, lambda row: False),
+            ({"orphaned_from": frozenset({ALICE})}, lambda row: row.owner == ALICE),
+            (
+                {"orphaned_from": frozenset({ALICE, BOB}), "id_prefix": "r_4", "agent": "agent 0"},
+                lambda row: row.owner is not None and row.id.startswith("r_4") and row.agent == "agent 0",
+            ),
+            (
+                {"status": frozenset({Status.done}), "agent": "agent 0", "thread_id": ThreadId("t_4")},
+                lambda row: row.status is Status.done and row.agent == "agent 0" and row.thread_id == "t_4",
+            ),
+        ):
+            listed = await store.runs(dataclasses.replace(everything, **which))
+            assert listed == [row for row in rows if fits(row)], which
+
+
+async def a_listing_goes_on_where_it_was(make: MakeStore) -> None:
+    async with opened(make) as store:
+        for number in range(25):
+            await store.create(new_run(f"r_{number:02}", created_at=_START + number // 4), owner=None)
+        seen: list[RunId] = []
+        while page := await store.runs(RunFilter(limit=7, before_id=seen[-1] if seen else None)):
+            seen += [row.id for row in page]
+        assert seen == [f"r_{number:02}" for number in reversed(range(25))]
+
+
+async def many_records_come_back_in_order(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        big = extend(row, *[Kind.done] * 2500)
+        assert await append(store, big) == [Applied.committed]
+        assert await store.records(row.id, after=1) == list(big.records)
+        assert await store.records(row.id, after=2498) == list(big.records[2497:])
+        assert await store.records(row.id, after=2501) == []
+
+
+async def text_is_stored_as_it_is(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        texts = [
+            "",
+            "null",
+            '{"a": "\\u0000 \\ud800"}',
+            "it's 100% “fine”; -- \n\t\r\x1f\x7f",
+            "𝕏 \U0010ffff",
+            "[[(?)]] {x}",
+            "9" * 40,
+        ]
+        step = extend(row, *[Kind.done] * len(texts), payload=None)
+        records = tuple(
+            dataclasses.replace(record, payload=text, args=text, name=text, key=text, args_digest=text)
+            for record, text in zip(step.records, texts, strict=True)
+        )
+        assert await append(store, dataclasses.replace(step, records=records)) == [Applied.committed]
+        assert await store.records(row.id, after=1) == list(records)
+
+
+async def large_values_are_kept_apart_and_come_back(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        noise = b"".join(hashlib.sha256(str(i).encode()).digest() for i in range(40_000))  # does not compress
+        values = {"d1": b'"' + b"x" * 3_000_000 + b'"', "d2": noise, "d3": b""}
+        step = dataclasses.replace(extend(row, Kind.done), blobs=tuple(values.items()))
+        assert await append(store, step) == [Applied.committed]
+        again = dataclasses.replace(extend(step.row, Kind.done), blobs=(("d1", values["d1"]),))
+        assert await append(store, again) == [Applied.committed]
+        assert await store.blobs(row.id, ["d1", "d2", "d3", "d4"]) == values
+        assert await store.blobs(row.id, ["d2"]) == {"d2": noise}
+        assert await store.blobs(RunId("r_other"), ["d1"]) == {}
+
+
+# mail
+
+
+async def mail_is_numbered_in_the_order_of_acceptance(make: MakeStore) -> None:
+    async with opened(make) as store, opened(make) as other:
+        row = await store.create(new_run(), owner=ALICE)
+        sends = [(store if i % 2 else other).send(mail_for(row.id, f"{i}"), wake=None) for i in range(20)]
+        numbers = await asyncio.gather(*sends)
+        assert sorted(numbers) == list(range(1, 21))
+        inbox = await store.mail(row.id, after=0)
+        assert [mail.number for mail in inbox] == list(range(1, 21))
+        assert {mail.body: mail.number for mail in inbox} == {f"{i}": number for i, number in enumerate(numbers)}
+        assert inbox[0] == mail_for(row.id, inbox[0].body, number=1)
+        assert await store.mail(row.id, after=18) == inbox[18:]
+        stored = await store.run(row.id)
+        assert stored is not None
+        assert stored.mail == 20
+
+
+async def mail_for_nobody_is_refused(make: MakeStore) -> None:
+    async with opened(make) as store:
+        try:
+            await store.send(mail_for(RunId("r_nobody")), wake=None)
+        except RunNotFound:
+            assert await store.mail(RunId("r_nobody"), after=0) == []
+        else:
+            raise AssertionError("mail for a run that does not exist was accepted")
+
+
+async def mail_wakes_a_run_that_nobody_owns(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        woken = dataclasses.replace(row, status=Status.queued, digest="woken")
+        assert await store.send(mail_for(row.id), wake=woken) == 1
+        assert await store.run(row.id) == dataclasses.replace(row, mail=1)
+        parked = extend(row, status=Status.in_doubt, release=True)
+        assert await append(store, parked) == [Applied.committed]
+        woken = dataclasses.replace(parked.row, status=Status.queued, digest="woken")
+        assert await store.send(mail_for(row.id), wake=dataclasses.replace(woken, epoch=9)) == 2
+        stored = await store.run(row.id)
+        assert stored is not None
+        assert stored.status is Status.in_doubt
+        assert await store.send(mail_for(row.id), wake=woken) == 3
+        assert await store.run(row.id) == dataclasses.replace(woken, owner=None, mail=3)
+
+
+# workers
+
+
+async def a_worker_lives_until_its_lease_ends(make: MakeStore) -> None:
+    async with opened(make) as one, opened(make) as two:
+        now = one.lease_clock_ms()
+        worker = new_worker(ALICE, lease_until_ms=now + 60_000)
+        await one.add_worker(worker)
+        assert await two.workers() == [worker]
+        assert ALICE not in await two.dead_workers()
+        assert ALICE not in await one.dead_workers()
+        assert await one.renew_worker(ALICE, now - 1)
+        assert (await two.dead_workers()).keys() == {ALICE}
+        assert await one.renew_worker(ALICE, now + 60_000)
+        assert not await two.dead_workers()
+        await one.remove_worker(ALICE)
+        assert await two.workers() == []
+        assert not await one.renew_worker(ALICE, now + 60_000)
+
+
+async def a_worker_whose_process_let_go_is_dead_at_once(make: MakeStore) -> None:
+    async with opened(make) as store:
+        gone = make()
+        await gone.open()
+        await gone.add_worker(new_worker(ALICE, lease_until_ms=store.lease_clock_ms() + 60_000))
+        assert not await store.dead_workers()
+        await gone.close()
+        assert (await store.dead_workers()).keys() == {ALICE}
+        await store.remove_worker(ALICE)
+        assert not await store.dead_workers()
+
+
+async def an_owner_without_a_row_is_dead_while_its_run_is_open(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        assert (await store.dead_workers()).keys() == {ALICE}
+        assert [orphan.id for orphan in await store.runs(RunFilter(orphaned_from=frozenset({ALICE})))] == [row.id]
+        assert await append(store, extend(row, Kind.finished, status=Status.done)) == [Applied.committed]
+        assert not await store.dead_workers()
+
+
+# the store itself
+
+
+async def a_closed_store_says_so(make: MakeStore) -> None:
+    store = make()
+    await store.open()
+    await store.close()
+    await store.close()
+    for use in (store.run(RunId("r_1")), store.create(new_run(), owner=None)):
+        try:
+            await use
+        except StoreError:
+            continue
+        raise AssertionError("a closed store was used")
+
+
+async def a_store_opened_to_read_does_not_write(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        async with opened(make, read_only=True) as reader:
+            assert await reader.run(row.id) == row
+            step = extend(row, Kind.done)
+            assert await append(store, step) == [Applied.committed]
+            assert await reader.load(row.id) == await store.load(row.id)
+            try:
+                await reader.create(new_run(), owner=None)
+            except StoreError:
+                pass
+            else:
+                raise AssertionError("a store opened read-only was written to")
+    async with opened(make, read_only=True) as reader:
+        assert await reader.run(row.id) == step.row
+
+
+async def a_sound_store_has_no_problems(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=None)
+        await store.send(mail_for(row.id), wake=None)
+        assert await store.check() == []
+        assert store.trouble is None
+        assert store.durability == "full"
+        assert (await store.statistics())["runs"] == 1
+
+
+CASES: tuple[Case, ...] = (
+    a_created_run_is_stored_with_its_records,
+    creating_an_id_that_exists_returns_what_is_stored,
+    what_was_acknowledged_is_there_after_reopening,
+    an_append_changes_the_row_and_only_what_it_may,
+    appends_of_one_run_are_applied_in_the_order_submitted,
+    giving_a_run_up_clears_its_owner,
+    an_append_without_records_can_change_the_status,
+    a_stale_epoch_is_fenced,
+    an_append_to_an_unknown_run_is_fenced,
+    a_stale_head_diverges,
+    an_append_submitted_again_is_committed_once,
+    an_inline_commit_is_as_good_as_any,
+    what_is_refused_takes_nothing_else_with_it,
+    many_runs_at_once_keep_apart,
+    of_two_claims_one_wins,
+    a_claim_needs_epoch_owner_and_head_as_expected,
+    claims_are_counted_until_there_is_progress,
+    only_an_unowned_run_gets_its_status_set,
+    quarantine_takes_a_run_from_its_owner,
+    runs_are_listed_newest_first_and_filtered,
+    a_listing_goes_on_where_it_was,
+    many_records_come_back_in_order,
+    text_is_stored_as_it_is,
+    large_values_are_kept_apart_and_come_back,
+    mail_is_numbered_in_the_order_of_acceptance,
+    mail_for_nobody_is_refused,
+    mail_wakes_a_run_that_nobody_owns,
+    a_worker_lives_until_its_lease_ends,
+    a_worker_whose_process_let_go_is_dead_at_once,
+    an_owner_without_a_row_is_dead_while_its_run_is_open,
+    a_closed_store_says_so,
+    a_store_opened_to_read_does_not_write,
+    a_sound_store_has_no_problems,
+)

@@ -1,0 +1,307 @@
+"""What must hold in every store at every moment, checked from the outside.
+
+The checks read rows and records only, and share nothing with the code that wrote them but the hash functions. They do
+not know what an agent was meant to do; they know what no history may contain:
+
+- who was told of something finds it in the journal (acknowledged means durable);
+- a call with an outcome in force is never begun again, and has one outcome;
+- an effect's body runs under an intent that is on disk, once per intent; an attempt that was cut off is followed by
+  nothing but a settlement that says who decided and why;
+- epochs never fall, and every new one begins with a claim;
+- numbers have no gaps and the hash chain holds;
+- what is over stays over, unless somebody reopened it;
+- mail is numbered without gaps and acted on once;
+- a run that is not over is owned by a live worker, or can be taken up, or waits and says for what.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from holdfast.config import Settings
+from holdfast.errors import CorruptJournal, HoldfastError
+from holdfast.history import verify
+from holdfast.model import FINAL, OUTCOMES, Kind, Mail, Record, RunFilter, RunRow, Status, WorkerId
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from holdfast.testing.ledger import Ledger, LedgerLine
+from holdfast.testing.settling import in_own_loop
+
+_PAGE = 500
+_BEGINS = frozenset({Kind.started, Kind.attempt, Kind.intent, Kind.child, Kind.settled})
+_GOES_ON = frozenset({"not_landed", "retry"})
+_DECIDERS = frozenset({"verify", "on_doubt", "person"})
+
+
+def check_history(
+    store: str | os.PathLike[str] | Store, ledger: Ledger | None = None, *, acks: Iterable[tuple[str, str]] | None = None
+) -> list[str]:
+    """Every broken promise in a store, one sentence each; empty when all is well. Nothing is changed.
+
+    `ledger`: what the bodies wrote, to be compared with the journal. `acks`: what somebody was told and so must be
+    there, as (run, key of a call), (run, "") for a start and (run, "finished") for an end. Call it when no run is
+    being executed; the pytest plugin `holdfast.testing.fixtures` does so after every test.
+
+    Example: `assert check_history("sqlite:///runs.db", ledger) == []`
+    """
+    if isinstance(store, str):
+        url = store
+    elif isinstance(store, os.PathLike):
+        url = os.fspath(store)
+    else:
+        url = store.url
+    lines = ledger.lines() if ledger is not None else []
+    told = list(acks or ())
+    return in_own_loop(lambda: _check(url, lines, told))
+
+
+async def _check(url: str, lines: Sequence[LedgerLine], acks: Sequence[tuple[str, str]]) -> list[str]:
+    store = open_store(url, settings=Settings())
+    try:
+        await store.open(read_only=True)
+    except HoldfastError as error:
+        return [f"the store cannot be opened: {error}"]
+    try:
+        return [each async for each in _violations(store, lines, acks)]
+    finally:
+        await store.close()
+
+
+async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[tuple[str, str]]) -> Any:
+    dead = await store.dead_workers()
+    known: dict[str, tuple[RunRow, list[Record]]] = {}
+    async for row in _rows(store):
+        try:
+            loaded = await store.load(row.id)
+            verification = await verify(store, row.id)
+            mail = await store.mail(row.id, after=0)
+        except CorruptJournal as error:
+            yield f"run {row.id}: {error}"
+            continue
+        if not verification.ok:
+            yield f"run {row.id}: it fails verification: {verification.problem}"
+        if loaded is None:
+            yield f"run {row.id}: it is listed and cannot be loaded"
+            continue
+        known[row.id] = loaded
+        for found in violations_of(*loaded, mail=mail, dead=dead, lines=[line for line in lines if line.run == row.id]):
+            yield f"run {row.id}: {found}"
+    for run in sorted({line.run for line in lines} - known.keys()):
+        yield f"run {run}: the ledger has it, the store does not: its bodies ran before it was stored"
+    for run, key in acks:
+        missing = _missing(known.get(run), key)
+        if missing:
+            yield f"run {run}: {missing}"
+
+
+async def _rows(store: Store) -> Any:
+    before = None
+    while True:
+        page = await store.runs(RunFilter(limit=_PAGE, before_id=before))
+        for row in page:
+            yield row
+        if len(page) < _PAGE:
+            return
+        before = page[-1].id
+
+
+def violations_of(
+    row: RunRow,
+    records: Sequence[Record],
+    *,
+    mail: Sequence[Mail] = (),
+    dead: Iterable[WorkerId] = (),
+    lines: Sequence[LedgerLine] = (),
+) -> Iterator[str]:
+    """The broken promises in one run."""
+    yield from _numbers(row, records)
+    yield from _epochs(row, records)
+    yield from _endings(row, records)
+    yield from _calls(records)
+    yield from _mail(row, records, mail)
+    yield from _left_over(row, records, frozenset(dead))
+    yield from _bodies(records, lines)
+
+
+def _missing(known: tuple[RunRow, list[Record]] | None, key: str) -> str | None:
+    if known is None:
+        return "its start was acknowledged, and it is not in the store"
+    row, records = known
+    if key == "finished":
+        return None if row.status in FINAL else f"its end was acknowledged, and it is {row.status}"
+    if key and not any(r.key == key and r.kind in OUTCOMES for r in records):
+        return f"{key} was acknowledged, and its outcome is not in the journal"
+    return None
+
+
+def _numbers(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
+    if [r.seq for r in records] != list(range(1, len(records) + 1)):
+        yield f"the numbers of its records have gaps: {[r.seq for r in records]}"
+    if row.head_seq != len(records):
+        yield f"its row says {row.head_seq} records, there are {len(records)}"
+    if not records or records[0].kind != Kind.created:
+        yield "its journal does not begin with its creation"
+    if sum(r.kind == Kind.created for r in records) > 1:
+        yield "it was created more than once"
+
+
+def _epochs(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
+    epoch, claimed = 0, 0
+    for record in records:
+        if record.epoch < epoch:
+            yield f"seq {record.seq}: epoch {record.epoch} after {epoch}: a fenced worker wrote"
+        elif record.epoch > epoch and record.kind not in (Kind.created, Kind.claimed):
+            yield f"seq {record.seq}: epoch {record.epoch} begins with {record.kind}, not with a claim"
+        if record.kind == Kind.claimed:
+            if record.epoch <= claimed:
+                yield f"seq {record.seq}: a claim that does not raise the epoch {claimed}"
+            claimed = record.epoch
+        epoch = max(epoch, record.epoch)
+    if row.epoch < epoch:
+        yield f"its row is at epoch {row.epoch}, its journal at {epoch}"
+
+
+def _endings(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
+    end: Record | None = None
+    for record in records:
+        if end is None:
+            if record.kind == Kind.finished:
+                end = record
+                if record.name not in FINAL:
+                    yield f"seq {record.seq}: it finished as {record.name!r}, which is not final"
+        elif end.name == Status.done:
+            yield f"seq {record.seq}: {record.kind} after it was done (seq {end.seq})"
+        elif record.kind == Kind.reopened:
+            if end.seq not in _note(record).get("superseded", []):
+                yield f"seq {record.seq}: reopened without superseding its end (seq {end.seq})"
+            end = None
+        elif record.kind != Kind.claimed:
+            yield f"seq {record.seq}: {record.kind} after it had {end.name} (seq {end.seq}), and nobody reopened it"
+    if end is not None and row.status is not Status.quarantined:
+        # A retry that was killed between its claim and its first record: the run is owned again, its journal not yet.
+        retried = row.status in (Status.running, Status.queued) and end.name != Status.done
+        if row.status != end.name and not retried:
+            yield f"its journal ends as {end.name}, its row says {row.status}"
+    elif end is None and row.status in FINAL:
+        yield f"its row says {row.status}, its journal has no end"
+
+
+def _calls(records: Sequence[Record]) -> Iterator[str]:
+    outcomes: dict[tuple[int, str], Record] = {}
+    intents: dict[tuple[int, str], Record] = {}
+    settled: dict[tuple[int, str], Record] = {}
+    for record in records:
+        call = (record.generation, record.key)
+        if record.kind == Kind.reopened:
+            gone = set(_note(record).get("superseded", []))
+            outcomes = {each: outcome for each, outcome in outcomes.items() if outcome.seq not in gone}
+        if not record.key or record.kind == Kind.noted:
+            continue
+        former, intent = outcomes.get(call), intents.get(call)
+        if former is not None and (record.kind in _BEGINS or record.kind in OUTCOMES):
+            yield f"{record.key}: {record.kind} at seq {record.seq} after its outcome at seq {former.seq}"
+        match record.kind:
+            case Kind.intent:
+                if intent is not None:
+                    yield f"{record.key}: a second intent at seq {record.seq}; the one at seq {intent.seq} was never settled"
+                intents[call] = record
+            case Kind.settled:
+                note = _note(record)
+                if intent is None:
+                    yield f"{record.key}: settled at seq {record.seq}, and nothing was in doubt"
+                if note.get("by") not in _DECIDERS or not note.get("evidence"):
+                    yield f"{record.key}: settled at seq {record.seq} without saying by whom, or without evidence"
+                settled[call] = record
+                if note.get("verdict") in _GOES_ON:
+                    intents.pop(call, None)
+            case Kind.attempt:
+                if intent is not None and intent.epoch != record.epoch:
+                    yield f"{record.key}: cut off at seq {intent.seq}, called a failure at seq {record.seq} by another process"
+                intents.pop(call, None)
+            case kind if kind in OUTCOMES:
+                by = settled.get(call)
+                if intent is not None and intent.epoch != record.epoch and (by is None or by.seq < intent.seq):
+                    yield f"{record.key}: cut off at seq {intent.seq}, ended at seq {record.seq}, and nobody settled it"
+                outcomes[call] = record
+                intents.pop(call, None)
+            case _:
+                pass
+
+
+def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iterator[str]:
+    if [m.number for m in mail] != list(range(1, row.mail + 1)):
+        yield f"its mail has the numbers {[m.number for m in mail]}, its counter is {row.mail}"
+    used = Counter(int(_note(r).get("mail", 0)) for r in records if r.kind == Kind.settled)
+    for number, times in sorted(used.items()):
+        if number and times > 1:
+            yield f"mail {number} was acted on {times} times"
+        if number > row.mail:
+            yield f"mail {number} was acted on, and only {row.mail} were accepted"
+
+
+def _left_over(row: RunRow, records: Sequence[Record], dead: frozenset[WorkerId]) -> Iterator[str]:
+    reason = row.reason or {}
+    match row.status:
+        case Status.done | Status.failed | Status.cancelled:
+            if row.owner is not None:
+                yield f"it is {row.status} and still owned by {row.owner}"
+        case Status.running:
+            if row.owner is None:
+                yield "it is running and nobody owns it"
+        case Status.queued:
+            if row.owner is not None and row.owner not in dead:
+                yield f"it is queued and owned by {row.owner}"
+        case Status.quarantined:
+            yield f"it is quarantined: {reason}"
+        case _:
+            if row.owner is not None:
+                yield f"it is {row.status} and owned by {row.owner}"
+            if not reason.get("why"):
+                yield f"it is {row.status} and does not say why"
+            if row.status is Status.in_doubt:
+                yield from _doubts(row, records)
+
+
+def _doubts(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
+    effects = [e.get("key") for e in (row.reason or {}).get("effects", [])]
+    if not effects:
+        yield "it is in doubt, and about nothing"
+    for key in effects:
+        last = next((r for r in reversed(records) if r.key == key and r.kind != Kind.noted), None)
+        if last is None or last.kind != Kind.intent:
+            yield f"it is in doubt about {key}, whose last record is {last.kind if last else 'missing'}"
+
+
+def _bodies(records: Sequence[Record], lines: Sequence[LedgerLine]) -> Iterator[str]:
+    intents = Counter((r.key, r.attempt) for r in records if r.kind == Kind.intent)
+    begins = Counter((line.key, line.attempt) for line in lines if line.what == "begin" and line.kind == "effect")
+    for (key, attempt), times in sorted(begins.items()):
+        if times > intents[key, attempt]:
+            yield f"{key}: the body of attempt {attempt} began {times} times under {intents[key, attempt]} intents"
+    superseded = {seq for r in records if r.kind == Kind.reopened for seq in _note(r).get("superseded", [])}
+    # The thread of a cancelled `def` step may begin its work late.
+    ended = {r.key: r for r in records if r.kind in OUTCOMES - {Kind.cancelled} and r.seq not in superseded}
+    denied = {
+        (r.key, r.attempt): r
+        for r in records
+        if r.kind == Kind.settled and _note(r).get("verdict") == "not_landed" and _note(r).get("by") == "verify"
+    }
+    for line in lines:
+        outcome = ended.get(line.key)
+        if line.what == "begin" and outcome is not None and line.at > outcome.at:
+            yield f"{line.key}: a {line.kind}'s body began (pid {line.pid}) after its outcome at seq {outcome.seq}"
+        verdict = denied.get((line.key, line.attempt))
+        if line.what == "end" and line.error is None and verdict is not None and line.kind == "effect":
+            yield f"{line.key}: it happened in attempt {line.attempt}, and verify said that it did not (seq {verdict.seq})"
+
+
+def _note(record: Record) -> dict[str, Any]:
+    try:
+        found = json.loads(record.payload or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,101 @@
+"""Processes for crash tests: started by the hundred, killed, and timed out."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import holdfast
+
+_SOURCE = str(Path(holdfast.__file__).parent.parent)
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a process that must find this Holdfast, with no fault unless `more` has one."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    paths = [_SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return inherited | {"PYTHONPATH": os.pathsep.join(paths)} | dict(more or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One process: which run to start or go on with, and in what surroundings."""
+
+    file: str
+    agent: str
+    run_id: str
+    url: str
+    text: str  #: the input, encoded
+    env: Mapping[str, str]
+    log: Path
+
+
+class Lane:
+    """Runs one process after the other, forked from one that has Holdfast imported already."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.testing.child", "--serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(),
+            bufsize=0,
+        )
+        self._answers = b""
+
+    def run(self, order: Order, timeout_s: float) -> int:
+        """Its exit code (negative: the signal that killed it); TimeoutError if it had to be killed from here."""
+        assert self._server.stdin is not None
+        said = {
+            "file": order.file,
+            "agent": order.agent,
+            "id": order.run_id,
+            "url": order.url,
+            "input": order.text,
+            "env": dict(order.env),
+            "log": str(order.log),
+        }
+        self._server.stdin.write(json.dumps(said).encode() + b"\n")
+        pid = self._answer(10.0)["pid"]
+        try:
+            return self._answer(timeout_s)["code"]
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            self._answer(10.0)
+            raise
+
+    def _answer(self, timeout_s: float) -> dict[str, int]:
+        assert self._server.stdout is not None
+        while b"\n" not in self._answers:
+            if not select.select([self._server.stdout], [], [], timeout_s)[0]:
+                raise TimeoutError(f"no answer in {timeout_s:g} s")
+            some = os.read(self._server.stdout.fileno(), 65536)
+            if not some:
+                raise RuntimeError("the process that starts the others has died")
+            self._answers += some
+        line, _, self._answers = self._answers.partition(b"\n")
+        answer: dict[str, int] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait(10)
+        self._server.stdout.close()
+
+    def __enter__(self) -> Lane:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

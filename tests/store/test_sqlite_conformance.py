@@ -1,0 +1,26 @@
+"""The SQLite store does what every store must do."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from pathlib import Path
+
+import pytest
+
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing import conformance
+
+
+@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.__name__)
+def test_conformance(case: conformance.Case, tmp_path: Path) -> None:
+    asyncio.run(case(lambda: SqliteStore(tmp_path / "runs.db")))  # type: ignore[arg-type]
+
+
+def test_every_case_is_listed() -> None:
+    defined = {
+        function
+        for name, function in inspect.getmembers(conformance, inspect.iscoroutinefunction)
+        if list(inspect.signature(function).parameters) == ["make"]
+    }
+    assert defined == set(conformance.CASES)
