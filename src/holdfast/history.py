@@ -454,9 +454,10 @@ def settlement_text(note: Mapping[str, Any]) -> str:
     """`in doubt (crash) → landed, says verify`"""
     cause = (note.get("evidence") or {}).get("cause", "unknown")
     verdict, by = str(note.get("verdict")), str(note.get("by"))
-    who = {"person": note.get("actor") or "a person", "on_doubt": "its rule"}.get(by, by)
+    given = note.get("given") or {}
+    who = {"person": given.get("actor") or "a person", "on_doubt": "its rule"}.get(by, by)
     said = f"in doubt ({cause}) → {_VERDICTS.get(verdict, verdict)}, says {who}"
-    return f"{said}: {note['note']}" if note.get("note") else said
+    return f"{said}: {given['note']}" if given.get("note") else said
 
 
 def _version(record: Record) -> str:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import time
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_START_MS = 1_577_836_800_000  # 2020: 40 bits of milliseconds last until 2054
 
 
-def _base32(number: int, width: int) -> str:
-    digits = []
-    for _ in range(width):
-        digits.append(_ALPHABET[number & 31])
-        number >>= 5
-    return "".join(reversed(digits))
+def _text(data: bytes) -> str:
+    return base64.b32hexencode(data).decode().lower()
 
 
 def new_run_id() -> str:
-    """A run id that sorts by creation time and does not collide: `r_` + 9 time + 9 random digits."""
-    return "r_" + _base32(time.time_ns() // 1_000_000, 9) + _base32(secrets.randbits(45), 9)
+    """A run id that sorts by creation time: `r_`, 8 digits of time, 8 of randomness."""
+    return "r_" + _text((time.time_ns() // 1_000_000 - _START_MS).to_bytes(5, "big") + secrets.token_bytes(5))
 
 
 def new_thread_id() -> str:
-    return "t_" + _base32(secrets.randbits(60), 12)
+    return "t_" + _text(secrets.token_bytes(10))
 
 
 def new_worker_id() -> str:
-    return "w_" + _base32(secrets.randbits(80), 16)
+    return "w_" + _text(secrets.token_bytes(10))
 
 
 def new_nonce() -> str:

@@ -75,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of `holdfast` and `python -m holdfast`."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no reason to fail
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal that cannot show a character is no reason to fail
     setup = Setup()
     try:
         code = cli.main(arguments, prog_name="holdfast", standalone_mode=False, obj=setup)

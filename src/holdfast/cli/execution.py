@@ -1,10 +1,12 @@
-"""Executing one run in this process, for `run` and `resume`: progress, the outcome, and what to tell when it is left."""
+"""Executing one run in this process, for `run` and `resume`: its progress, its outcome, how to go on with it."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
+import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, redirect_stdout, suppress
@@ -12,6 +14,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+import holdfast
 from holdfast.cli.failure import INTERRUPTED, OK, TIMEOUT, code_of
 from holdfast.cli.setup import Setup
 from holdfast.cli.text import SHAPES, clean, duration, paint, shorten, to_json
@@ -28,6 +31,7 @@ from holdfast.worker.executor import Executor
 
 _REFRESH_S = 0.2
 _TRACEBACK_LINES = 12
+_OWN_FRAMES = (os.path.dirname(holdfast.__file__) + os.sep, "concurrent/futures/thread.py", "/asyncio/")
 
 
 @asynccontextmanager
@@ -103,14 +107,16 @@ class Attempt:
     async def _as_json(self, run: Run[Any], store: Store, more: dict[str, Any]) -> str:
         row = await store.run(RunId(run.id))
         assert row is not None
-        return to_json({"id": row.id, "token": f"{row.id}@{row.thread_id}", "agent": row.agent, "status": row.status, **more})
+        return to_json(
+            {"id": row.id, "token": f"{row.id}@{row.thread_id}", "agent": row.agent, "status": row.status, **more}
+        )
 
     # telling
 
-    def started(self, run: Run[Any], what: str) -> None:
+    def started(self, run: Run[Any]) -> None:
         """Name the run before it does anything: whoever kills this process can find it again."""
         self.run_id = run.id
-        self._say(f"{what} {run.id}  (thread {run.thread_id})")
+        self._say(f"Run {run.id}  (thread {run.thread_id})")
 
     def _left_safe(self) -> str:
         return f"run {self.run_id} is left safe. Go on with: {self._again(str(self.run_id))}"
@@ -138,8 +144,6 @@ class Attempt:
             sys.stderr.flush()
 
     async def _show_progress(self, run: Run[Any], store: Store) -> None:
-        import shutil
-
         began = monotonic_us()
         while True:
             row = await store.run(RunId(run.id))
@@ -147,7 +151,9 @@ class Attempt:
                 info = info_of(row)
                 shape, word, style = SHAPES[row.status]
                 parts = [f"{info.steps + info.effects} calls done", clean(info.now, one_line=True)]
-                text = f"{shape} {word}  {' · '.join(p for p in parts if p)}  {duration((monotonic_us() - began) / 1e6)}"
+                text = (
+                    f"{shape} {word}  {' · '.join(p for p in parts if p)}  {duration((monotonic_us() - began) / 1e6)}"
+                )
                 shown = shorten(text, shutil.get_terminal_size().columns - 1)
                 sys.stderr.write(f"\r\x1b[K{paint(shown, style, self._setup.has_color(sys.stderr))}")
                 sys.stderr.flush()
@@ -188,7 +194,7 @@ def _without_own_frames(lines: list[str]) -> list[str]:
     is_own = False
     for line in lines:
         if line.startswith("  File "):
-            is_own = "/holdfast/" in line and "/tests/" not in line
+            is_own = any(place in line for place in _OWN_FRAMES)
         if not is_own:
             kept.append(line)
     return kept

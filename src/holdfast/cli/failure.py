@@ -13,6 +13,7 @@ from holdfast.cli.setup import Setup
 from holdfast.cli.text import clean, paint
 from holdfast.errors import (
     AlreadySettled,
+    AmbiguousId,
     ConflictingStart,
     CorruptJournal,
     HoldfastError,
@@ -21,10 +22,20 @@ from holdfast.errors import (
     RunNotFound,
     StoreCorrupt,
     UsageError,
-    AmbiguousId,
 )
 
-OK, FAILED, USAGE, NOT_FOUND, CONFLICT, INTEGRITY, HUMAN, IN_DOUBT, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 5, 6, 7, 8, 124, 130
+OK, FAILED, USAGE, NOT_FOUND, CONFLICT, INTEGRITY, HUMAN, IN_DOUBT, TIMEOUT, INTERRUPTED = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    6,
+    7,
+    8,
+    124,
+    130,
+)
 
 
 class Failure(click.ClickException):

@@ -20,7 +20,9 @@ from holdfast.model import RunRow, Status
 @click.option("--app", metavar="FILE", help="Where the agent's code is. [env: HOLDFAST_APP]")
 @click.option("--retry", is_flag=True, help="Open a failed or cancelled run again; what was done is kept.")
 @click.option("--note", default="", metavar="TEXT", help="Why it is retried; kept in the journal.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
+)
 def resume_command(
     setup: Setup, given: tuple[str, ...], app: str | None, retry: bool, note: str, timeout_s: float | None
 ) -> int:
@@ -43,7 +45,7 @@ def resume_command(
             run = executor.handle(row.id, row.thread_id)
             if not row.status.is_final or retry:
                 _check_agent(row, agents, sources)
-            attempt.started(run, "Run")
+            attempt.started(run)
             if retry and row.status in (Status.failed, Status.cancelled):
                 await run.retry(note=note)
             else:

@@ -15,10 +15,14 @@ from holdfast.model import Status
 @command("run")
 @click.argument("source", metavar="FILE[:AGENT]")
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1)
-@click.option("--input", "given_input", metavar="JSON|@FILE|-", help="The arguments as a JSON object, from a file or stdin.")
+@click.option(
+    "--input", "given_input", metavar="JSON|@FILE|-", help="The arguments as a JSON object, from a file or stdin."
+)
 @click.option("--id", "run_id", metavar="ID", help="Name the run; with an id that exists, go on with that run.")
 @click.option("--thread", "thread_id", metavar="ID", help="The thread the run belongs to.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
+)
 def run_command(
     setup: Setup,
     source: str,
@@ -44,8 +48,8 @@ def run_command(
     async def work(attempt: Attempt) -> str | None:
         async with executing(setup, [agent]) as executor:
             run = await executor.start(call, run_id=run_id, thread_id=thread_id)
+            attempt.started(run)
             status = await run.status()
-            attempt.started(run, "Run")
             if status in (Status.failed, Status.cancelled):
                 await run.retry(note="run again")
             elif status in (Status.blocked, Status.in_doubt):

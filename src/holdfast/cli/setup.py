@@ -54,7 +54,9 @@ def common_options() -> list[click.Parameter]:
         click.Option(
             ["--json"], is_flag=True, expose_value=False, callback=_keep, help="Print JSON. [env: HOLDFAST_OUTPUT=json]"
         ),
-        click.Option(["--no-color"], is_flag=True, expose_value=False, callback=_keep, help="No colours. [env: NO_COLOR]"),
+        click.Option(
+            ["--no-color"], is_flag=True, expose_value=False, callback=_keep, help="No colours. [env: NO_COLOR]"
+        ),
     ]
 
 

@@ -12,6 +12,7 @@ import tomllib
 import traceback
 import typing
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,18 +43,19 @@ def is_source(given: str) -> bool:
 def load(given: str) -> tuple[ModuleType, str | None]:
     """Import what `FILE.py[:AGENT]` or `module[:AGENT]` names; the module and the agent's name."""
     place, name = split_source(given)
+    path: Path | None = None
     if place.endswith(".py") or "/" in place or os.path.exists(place):
-        path = Path(place)
+        path = Path(place).resolve()
         if not path.exists():
             raise Failure(f"There is no file {place}. Give the path of the file with your agent: FILE.py:AGENT.", USAGE)
         if not path.is_file():
             raise Failure(f"{place} is a directory; give the file with your agent: FILE.py:AGENT.", USAGE)
-        module_name, folder = _module_of(path.resolve())
+        module_name, folder = _module_of(path)
     else:
         module_name, folder = place, Path.cwd()
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    return _import(module_name, given, path.resolve() if place.endswith(".py") else None), name
+    return _import(module_name, given, path), name
 
 
 def _module_of(path: Path) -> tuple[str, Path]:
@@ -82,10 +84,14 @@ def _import(name: str, given: str, path: Path | None) -> ModuleType:
         raise Failure(f"{given} cannot be loaded: {error.msg} ({error.filename}:{error.lineno}).", FAILED) from error
     except ModuleNotFoundError as error:
         if error.name == name.partition(".")[0] and path is None:
-            raise Failure(f"There is no file or module {given!r}. Give FILE.py:AGENT or module:AGENT.", USAGE) from error
+            raise Failure(
+                f"There is no file or module {given!r}. Give FILE.py:AGENT or module:AGENT.", USAGE
+            ) from error
         raise Failure(f"{given} cannot be loaded: {error}{_where(error, path)}.", FAILED) from error
     except (Exception, SystemExit) as error:  # whatever the user's code does while it is imported
-        raise Failure(f"{given} cannot be loaded: {type(error).__name__}: {error}{_where(error, path)}.", FAILED) from error
+        raise Failure(
+            f"{given} cannot be loaded: {type(error).__name__}: {error}{_where(error, path)}.", FAILED
+        ) from error
 
 
 def _where(error: BaseException, path: Path | None) -> str:
@@ -158,8 +164,10 @@ def call_of(agent: Agent[..., Any], arguments: tuple[str, ...], given_input: str
     if arguments and given_input is not None:
         raise Failure("Give the arguments or --input, not both.", USAGE)
     signature = inspect.signature(agent.fn)
+    args: list[Any]
+    kwargs: dict[str, Any] = {}
     if given_input is None:
-        args, kwargs = _typed(agent, signature, arguments), {}
+        args = _typed(agent, signature, arguments)
     else:
         args, kwargs = _read(agent, signature, given_input)
     try:
@@ -198,11 +206,10 @@ def _from_text(annotation: Any, text: str, name: str) -> Any:
         except ValueError:
             return text
     adapter = _adapter(annotation, name)
-    for read in (lambda: adapter.validate_python(text, strict=True), lambda: adapter.validate_json(text)):
-        try:
-            return read()
-        except ValidationError:
-            continue
+    with suppress(ValidationError):
+        return adapter.validate_python(text, strict=True)
+    with suppress(ValidationError):
+        return adapter.validate_json(text)
     try:
         return adapter.validate_python(text)
     except ValidationError as error:
@@ -223,7 +230,9 @@ def _adapter(annotation: Any, name: str) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(annotation)
     except Exception as error:  # pydantic runs hooks of foreign classes here
-        raise Failure(f"Argument {name}: its type {annotation!r} cannot be read from the command line.", USAGE) from error
+        raise Failure(
+            f"Argument {name}: its type {annotation!r} cannot be read from the command line.", USAGE
+        ) from error
 
 
 def _misfit(name: str, text: str, error: ValidationError) -> Failure:

@@ -30,7 +30,8 @@ def check_exists(setup: Setup) -> None:
     path = path_of(setup)
     if "://" not in path and not os.path.exists(path):
         raise Failure(
-            f"There is no store at {path}. `holdfast run FILE` makes one; --db PATH or HOLDFAST_URL names another.", NOT_FOUND
+            f"There is no store at {path}. `holdfast run FILE` makes one; --db PATH or HOLDFAST_URL names another.",
+            NOT_FOUND,
         )
 
 
@@ -72,5 +73,3 @@ def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str
 
 def run_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.argument("run", required=required, shell_complete=complete_run)
-
-

@@ -77,7 +77,13 @@ def pad(text: str, columns: int) -> str:
 
 
 def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], *, columns: int, flexible: int, styles: Sequence[str], has_color: bool
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    columns: int,
+    flexible: int,
+    styles: Sequence[str],
+    has_color: bool,
 ) -> str:
     """A table that fits the terminal: the column `flexible` gives way, then is left out. `styles` colour the first."""
     widths = [max(width(row[i]) for row in [head, *rows]) for i in range(len(head))]

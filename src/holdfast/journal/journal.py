@@ -17,7 +17,7 @@ from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import blob_digest
 from holdfast.config import Settings
 from holdfast.errors import Unserialisable
-from holdfast.journal.integrity import record_hash, row_digest
+from holdfast.journal.integrity import record_hash, seal_row
 from holdfast.model import Append, Applied, Kind, Record, RunRow, Status
 from holdfast.store.base import Store
 
@@ -25,6 +25,7 @@ from holdfast.store.base import Store
 Draft = tuple[str, str, str, int, int, int, int, str, "str | None", "str | None"]
 
 _BATCH = 250
+_OLD_US = 100_000
 _QUIET_TURNS = 3  # an effect's outcome and the next one's intent come two turns apart, and share a commit
 
 
@@ -45,7 +46,9 @@ class OpenCall:
 class Journal:
     """Appends to one run, as its owner. Lives on the event loop's thread."""
 
-    def __init__(self, store: Store, row: RunRow, settings: Settings, on_lost: Callable[[BaseException | None], None]) -> None:
+    def __init__(
+        self, store: Store, row: RunRow, settings: Settings, on_lost: Callable[[BaseException | None], None]
+    ) -> None:
         self.row = row
         self.store = store
         self._settings = settings
@@ -60,6 +63,7 @@ class Journal:
         self._head_hash = row.head_hash
         self._durable_seq = row.head_seq
         self._undurable_since_us = 0
+        self._oldest_at = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._turn_scheduled = False
         self._said = self._said_last_turn = 0
@@ -82,7 +86,17 @@ class Journal:
         if not call.written:
             del self._fresh_open[key]
             args = call.args
-        self.add(kind, key, call.name, attempt=call.attempt, tick=tick, took=took, digest=call.args_digest, args=args, payload=payload)
+        self.add(
+            kind,
+            key,
+            call.name,
+            attempt=call.attempt,
+            tick=tick,
+            took=took,
+            digest=call.args_digest,
+            args=args,
+            payload=payload,
+        )
 
     def is_open(self, key: str) -> bool:
         return key in self._open
@@ -111,9 +125,14 @@ class Journal:
             payload = self._spill(payload, f"the result of {key}")
         if args is not None and len(args) > limit:
             args = self._spill(args, f"the arguments of {key}")
-        self._drafts.append((kind, key, name, attempt, tick, now_us(), took, digest, args, payload))
+        at = now_us()
+        if not self._drafts:
+            self._oldest_at = at
+            if not self._undurable_since_us:
+                self._undurable_since_us = monotonic_us()
+        self._drafts.append((kind, key, name, attempt, tick, at, took, digest, args, payload))
         self._said += 1
-        if len(self._drafts) >= _BATCH:
+        if len(self._drafts) >= _BATCH or at - self._oldest_at > _OLD_US:
             self._form_and_submit(urgent=False)
         elif not self._turn_scheduled:
             self._schedule_turn()
@@ -136,7 +155,7 @@ class Journal:
             return True
         return (
             self._undurable_since_us > 0
-            and self._head_seq > self._durable_seq
+            and undurable > 0
             and monotonic_us() - self._undurable_since_us > self._settings.backlog_s * 1_000_000
         )
 
@@ -229,11 +248,11 @@ class Journal:
     def _turn(self) -> None:
         if self.lost or not (self._drafts or self._fresh_open):
             self._turn_scheduled = False
-        elif self._said != self._said_last_turn:
+        elif self._said != self._said_last_turn and now_us() - self._oldest_at < _OLD_US:
             self._said_last_turn = self._said
             self._quiet_turns = 0
             self._loop.call_soon(self._turn)
-        elif self._quiet_turns < _QUIET_TURNS:
+        elif self._quiet_turns < _QUIET_TURNS and now_us() - self._oldest_at < _OLD_US:
             self._quiet_turns += 1
             self._loop.call_soon(self._turn)
         else:
@@ -245,7 +264,9 @@ class Journal:
         if append is not None:
             self._submit(append, urgent=urgent)
 
-    def _form(self, *, status: Status | None = None, reason: dict[str, Any] | None = None, release: bool = False) -> Append | None:
+    def _form(
+        self, *, status: Status | None = None, reason: dict[str, Any] | None = None, release: bool = False
+    ) -> Append | None:
         """Give the drafts their numbers and hashes."""
         if self._fresh_open:
             for call in self._fresh_open.values():
@@ -264,34 +285,36 @@ class Journal:
                 previous, seq, epoch, generation, key, kind, name, attempt, tick, at, took, digest, args, payload
             )
             records.append(
-                Record(seq, epoch, generation, key, kind, name, attempt, tick, at, took, digest, args, payload, previous)
+                Record(
+                    seq, epoch, generation, key, kind, name, attempt, tick, at, took, digest, args, payload, previous
+                )
             )
         self._drafts.clear()
         self._head_seq, self._head_hash = seq, previous
         row = self.row
-        changed = RunRow(
-            row.id,
-            row.thread_id,
-            row.agent,
-            row.nonce,
-            row.parent_id,
-            row.created_at,
-            now_us(),
-            status or row.status,
-            reason if status else row.reason,
-            generation,
-            epoch,
-            seq,
-            previous,
-            row.input_digest,
-            dict(self.summary),
-            row.owner,
-            row.claims,
-            row.mail,
-            "",
+        self.row = seal_row(
+            RunRow(
+                row.id,
+                row.thread_id,
+                row.agent,
+                row.nonce,
+                row.parent_id,
+                row.created_at,
+                now_us(),
+                status or row.status,
+                reason if status else row.reason,
+                generation,
+                epoch,
+                seq,
+                previous,
+                row.input_digest,
+                dict(self.summary),
+                row.owner,
+                row.claims,
+                row.mail,
+                "",
+            )
         )
-        object.__setattr__(changed, "digest", row_digest(changed))  # not yet seen by anybody
-        self.row = changed
         blobs, self._blobs = tuple(self._blobs), []
         return Append(self.row, base_seq, base_hash, tuple(records), blobs, release)
 
@@ -305,14 +328,13 @@ class Journal:
         )
 
     def _submit(self, append: Append, *, urgent: bool) -> None:
-        if not self._undurable_since_us:
-            self._undurable_since_us = monotonic_us()
         self.store.submit(append, lambda result: self._acknowledged(append, result), urgent=urgent)
 
     def _acknowledged(self, append: Append, result: Applied | BaseException) -> None:
         if result is Applied.committed:
             self._durable_seq = max(self._durable_seq, append.row.head_seq)
-            self._undurable_since_us = monotonic_us() if self._head_seq > self._durable_seq else 0
+            undurable = self._head_seq > self._durable_seq or self._drafts
+            self._undurable_since_us = monotonic_us() if undurable else 0
             if self._waiters:
                 kept = []
                 for seq, waiter in self._waiters:
@@ -325,5 +347,3 @@ class Journal:
         if not self.lost:
             self.lost = True
             self._on_lost(result if isinstance(result, BaseException) else None)
-
-

@@ -438,7 +438,10 @@ class SqliteStore:
 
     async def check(self) -> list[str]:
         def work(connection: apsw.Connection) -> list[str]:
-            problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
+            try:
+                problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
+            except apsw.CorruptError as error:
+                problems = [f"the integrity check itself failed: {error}"]
             known = {migration.number: migration for migration in migrate.migrations("sqlite")}
             for number, name, sha in migrate.applied(connection):
                 if number in known and known[number].sha256 != sha:

@@ -128,7 +128,7 @@ class Transaction:
     def quarantine(self, run_id: RunId, reason: str) -> None:
         self.execute(
             self._queries["quarantine_run"],
-            {"id": run_id, "reason": rows.dump({"message": reason}), "now": clock.now_us()},
+            {"id": run_id, "reason": rows.dump({"why": "corrupt", "detail": reason}), "now": clock.now_us()},
         )
 
     def send(self, mail: Mail, wake: RunRow | None, *, again: bool) -> int:

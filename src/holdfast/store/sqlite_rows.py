@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.errors import CorruptJournal
 from holdfast.model import Append, Kind, Mail, Record, RunId, RunRow, Status, ThreadId, Worker, WorkerId
 
-#: Kinds that are no progress: they leave the count of claims as it is.
-_NO_PROGRESS = frozenset({Kind.claimed, Kind.noted})
+#: Kinds that are no progress, since a run that always dies at the same call writes them too: the count of claims stays.
+_NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
 _BLOB_CHUNK = 256 * 1024
 
 dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

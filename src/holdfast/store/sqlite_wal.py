@@ -87,24 +87,20 @@ def _scan(log: memoryview) -> Damage | None:
         offset = _HEADER.size + (number - 1) * size
         _, db_pages, f1, f2, c1, c2 = _FRAME.unpack_from(log, offset)
         ours = (f1, f2) == (salt1, salt2)
-        if bad < 0 and not ours:
-            bad = number
+        if not ours and bad >= 0:
             s1, s2 = c1, c2
             continue
-        computed = (
-            checksum(order, log[offset + 24 : offset + size], *checksum(order, log[offset : offset + 8], s1, s2))
-            if ours
-            else None
-        )
-        valid = computed == (c1, c2)
-        if bad < 0 and not valid:
-            bad, closed = number, db_pages != 0
+        computed = _continued(log, offset, size, order, (s1, s2))
+        chained = computed == (c1, c2)
+        if bad < 0 and not (ours and chained):
+            # Neither its salts nor its checksum: most likely left from an earlier round, so no word on commits either.
+            bad, closed = number, (ours or chained) and db_pages != 0
             # Either the page rotted and the stored checksum is right, or the other way round.
-            following = _HEADER.size + number * size
-            stored_fits = computed is None or number == count or _fits(log, following, size, order, (c1, c2))
-            s1, s2 = (c1, c2) if stored_fits or computed is None else computed
-            continue
-        if bad >= 0 and valid and db_pages:
+            following = offset + size
+            if number < count and _continued(log, following, size, order, (c1, c2)) != _stored(log, following):
+                s1, s2 = computed
+                continue
+        elif bad >= 0 and chained and db_pages:
             commits += closed
             closed = True
         s1, s2 = c1, c2
@@ -113,12 +109,14 @@ def _scan(log: memoryview) -> Damage | None:
     return None
 
 
-def _fits(log: memoryview, offset: int, size: int, order: str, seed: tuple[int, int]) -> bool:
+def _continued(log: memoryview, offset: int, size: int, order: str, seed: tuple[int, int]) -> tuple[int, int]:
+    """The checksum of the frame at `offset` that follows from that of the frame before it."""
+    return checksum(order, log[offset + 24 : offset + size], *checksum(order, log[offset : offset + 8], *seed))
+
+
+def _stored(log: memoryview, offset: int) -> tuple[int, int]:
     _, _, _, _, c1, c2 = _FRAME.unpack_from(log, offset)
-    return checksum(order, log[offset + 24 : offset + size], *checksum(order, log[offset : offset + 8], *seed)) == (
-        c1,
-        c2,
-    )
+    return c1, c2
 
 
 def _guess(log: memoryview, page_size: int, order: str) -> tuple[str, int, int]:
@@ -128,7 +126,7 @@ def _guess(log: memoryview, page_size: int, order: str) -> tuple[str, int, int]:
     if len(log) >= second + size:
         _, _, salt1, salt2, c1, c2 = _FRAME.unpack_from(log, first)
         for candidate in (order, "<", ">"):
-            if _fits(log, second, size, candidate, (c1, c2)):
+            if _continued(log, second, size, candidate, (c1, c2)) == _stored(log, second):
                 return candidate, salt1, salt2
         return order, salt1, salt2
     if len(log) >= second:

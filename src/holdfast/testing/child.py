@@ -97,9 +97,7 @@ def _obey(order: dict[str, Any]) -> None:
         os.environ.update(order["env"])
         spec, trace = (os.environ.get(each, "") for each in ("HOLDFAST_FAULT", "HOLDFAST_FAULT_TRACE"))
         faults._faults = faults.Faults(spec, trace) if spec or trace else None  # read before the fork, for nobody
-        asyncio.run(
-            go_on(order["file"], order["agent"], run_id=order["id"], url=order["url"], text=order["input"])
-        )
+        asyncio.run(go_on(order["file"], order["agent"], run_id=order["id"], url=order["url"], text=order["input"]))
         code = 0
     except BaseException:
         traceback.print_exc()

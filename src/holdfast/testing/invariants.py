@@ -38,7 +38,10 @@ _DECIDERS = frozenset({"verify", "on_doubt", "person"})
 
 
 def check_history(
-    store: str | os.PathLike[str] | Store, ledger: Ledger | None = None, *, acks: Iterable[tuple[str, str]] | None = None
+    store: str | os.PathLike[str] | Store,
+    ledger: Ledger | None = None,
+    *,
+    acks: Iterable[tuple[str, str]] | None = None,
 ) -> list[str]:
     """Every broken promise in a store, one sentence each; empty when all is well. Nothing is changed.
 
@@ -82,7 +85,7 @@ async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[
         except CorruptJournal as error:
             yield f"run {row.id}: {error}"
             continue
-        if not verification.ok:
+        if not verification.is_ok:
             yield f"run {row.id}: it fails verification: {verification.problem}"
         if loaded is None:
             yield f"run {row.id}: it is listed and cannot be loaded"

@@ -228,7 +228,7 @@ async def _live(store: Store, disk: Disk, chance: random.Random, acknowledged: d
 
 async def _submitted(store: Store, step: Append) -> Applied | BaseException:
     future: asyncio.Future[Applied | BaseException] = asyncio.get_running_loop().create_future()
-    store.submit(step, future.set_result, urgent=True)
+    store.submit(step, lambda result: None if future.done() else future.set_result(result), urgent=True)
     return await future
 
 

@@ -33,7 +33,9 @@ def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return results[0]
 
 
-def resolve(url: str, run_id: str, decide: Callable[[InDoubt], Verdict[Any] | Exception], *, by: str = "test") -> list[str]:
+def resolve(
+    url: str, run_id: str, decide: Callable[[InDoubt], Verdict[Any] | Exception], *, by: str = "test"
+) -> list[str]:
     """Settle every effect of a run that is in doubt, as a person would; the keys that were settled.
 
     The verdicts are stored when this returns; the run acts on them when it is taken up again. For `drive=` of

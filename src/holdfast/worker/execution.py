@@ -82,6 +82,7 @@ class Execution:
         except Exception as error:  # whoever waits for the run must hear of it
             self.error = error
             warn("run.stopped", run=self.run.id, error=f"{type(error).__name__}: {error}")
+            await self._give_up(error)
         finally:
             if self._watcher is not None:
                 self._watcher.cancel()
@@ -90,10 +91,22 @@ class Execution:
             if not self.ended.done():
                 self.ended.set_result(None)
 
+    async def _give_up(self, error: Exception) -> None:
+        """Something here is wrong, not the run: leave it so that it can be taken up again."""
+        self.run.stop_reason = {"why": "internal error", "detail": f"{type(error).__name__}: {error}"}
+        try:
+            if isinstance(error, CorruptJournal):
+                await self._host.store.quarantine(self.run.id, str(error))
+            elif not self.run.journal.lost:
+                await self._park()
+        except StoreError as again:
+            warn("run.not_released", run=self.run.id, error=str(again))
+
     async def _drive(self) -> None:
         run = self.run
-        if self._refuse is not None:
-            await run.journal.finish(Status.blocked, self._refuse)
+        if self._refuse is not None or self._stopped.done():
+            run.stop_reason = self._refuse or run.stop_reason
+            await self._park()
             return
         await self._read_mail()
         context = contextvars.copy_context()
@@ -107,9 +120,9 @@ class Execution:
             await self._finish(root)
         elif run.journal.lost:
             self.error = error
-            await self._tear_down(root)
+            await self._tear_down()
         else:
-            await self._park(root)
+            await self._park()
 
     async def _main(self) -> Any:
         created = self._records[0]
@@ -136,13 +149,13 @@ class Execution:
         run, journal = self.run, self.run.journal
         await self._end_branches(root)
         if run.stop_reason is not None or journal.lost:
-            await self._park(root)
+            await self._park()
             return
         left = run.replay.open_intents()
         if left:
             asked = run.replay.attempted.get("", [])
             run.stop_reason = mismatch(run.id, asked="the end of the run", where="", recorded=left, attempted=asked)
-            await self._park(root)
+            await self._park()
             return
         if root.cancelled():
             status, payload, keys = Status.cancelled, None, None
@@ -169,13 +182,13 @@ class Execution:
     async def _end_branches(self, root: asyncio.Task[Any]) -> None:
         """Tasks that outlive the agent are cancelled, as `asyncio.run` does; effects among them end first."""
         self.run.tasks.pop(root, None)
-        while left := list(self.run.tasks):
-            for task in left:
-                task.cancel()
-            await asyncio.wait(left)
+        for task in list(self.run.tasks):
+            task.cancel()
+        while self.run.tasks and not self.run.dead:
+            await asyncio.wait(list(self.run.tasks), timeout=_MAIL_POLL_S, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)
 
-    async def _park(self, root: asyncio.Task[Any]) -> None:
+    async def _park(self) -> None:
         """Write what is known, give the run up, and leave memory."""
         run = self.run
         run.dead = run.parking = True
@@ -184,15 +197,15 @@ class Execution:
         status = _PARKED.get(str(reason["why"]), Status.blocked)
         if await run.journal.finish(status, reason):
             self.row = run.journal.row
-        await self._tear_down(root)
+        await self._tear_down()
         if status is Status.in_doubt:
             self.has_mail = bool(await self._host.store.mail(run.id, after=self._seen_mail))
 
-    async def _tear_down(self, root: asyncio.Task[Any]) -> None:
+    async def _tear_down(self) -> None:
+        tasks = set(self.run.tasks)
         self.run.stop()
-        tasks = {root, *self.run.tasks}
-        for task in tasks:
-            task.cancel()
+        if not tasks:
+            return
         _, pending = await asyncio.wait(tasks, timeout=_TEAR_DOWN_S)
         for task in tasks - pending:
             if not task.cancelled():
@@ -217,7 +230,14 @@ class Execution:
             self._watcher = asyncio.Task(self._watch(), loop=self._loop, context=outside())
 
     async def _watch(self) -> None:
-        """While effects are held: hear what persons say; park when nothing else is going on."""
+        """While calls are held: hear what persons say; park when nothing else is going on."""
+        try:
+            await self._watch_until_parked()
+        except (StoreError, CorruptJournal) as error:
+            self.run.stop_reason = {"why": "mail unreadable", "detail": str(error)}
+            self._stop(None)
+
+    async def _watch_until_parked(self) -> None:
         run = self.run
         quiet_since = self._loop.time()
         while not run.dead:
@@ -250,15 +270,11 @@ class Execution:
         run = self.run
         if not self.row.mail and self._watcher is None:
             return
-        try:
-            for mail in await self._host.store.mail(run.id, after=self._seen_mail):
-                check_mail(mail)
-                self._seen_mail = mail.number
-                if mail.number not in run.replay.consumed_mail:
-                    run.settle_by(mail.key, {**json.loads(mail.body), "mail": mail.number})
-        except (StoreError, CorruptJournal) as error:
-            warn("mail.unreadable", run=run.id, error=str(error))
-            raise
+        for mail in await self._host.store.mail(run.id, after=self._seen_mail):
+            check_mail(mail)
+            self._seen_mail = mail.number
+            if mail.number not in run.replay.consumed_mail:
+                run.settle_by(mail.key, {**json.loads(mail.body), "mail": mail.number})
 
 
 def _keys(error: BaseException) -> set[str]:

@@ -26,6 +26,8 @@ from holdfast.version import VERSION
 from holdfast.worker.execution import Execution
 from holdfast.worker.leases import Lease
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class Executor:
     """Executes runs of the agents it knows; one per app."""
@@ -36,6 +38,7 @@ class Executor:
         self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="holdfast")
         self.lease = Lease(store, settings)
         self.agents: dict[str, Agent[..., Any]] = {}
+        self._first_claims: dict[str, str] = {}
         self._executions: dict[RunId, Execution] = {}
         self._slots = asyncio.Semaphore(concurrency)
         self._opening = asyncio.Lock()
@@ -133,7 +136,7 @@ class Executor:
         thread = ThreadId(checked_id(thread_id, "thread_id") if thread_id is not None else new_thread_id())
         nonce, at, agent = new_nonce(), now_us(), call.agent
         base = first_hash(chosen, nonce)
-        created = json.dumps(
+        created = _encode(
             {"thread": thread, "version": agent.version, "code": agent.code, "parent": parent_id, "tags": dict(tags), "holdfast": VERSION}
         )
         records: list[Record] = []
@@ -145,7 +148,7 @@ class Executor:
         for seq, (kind, name, args, payload) in enumerate(
             (
                 (Kind.created, agent.name, stored_args, created),
-                (Kind.claimed, self.lease.worker_id, None, self._claim_note(agent, None, "released")),
+                (Kind.claimed, self.lease.worker_id, None, self._first_claim(agent)),
             ),
             start=1,
         ):
@@ -174,6 +177,12 @@ class Executor:
             digest="",
         )
         return Append(seal_row(row), 0, base, tuple(records), blobs)
+
+    def _first_claim(self, agent: Agent[..., Any]) -> str:
+        note = self._first_claims.get(agent.name)
+        if note is None:
+            note = self._first_claims[agent.name] = self._claim_note(agent, None, "released")
+        return note
 
     def _claim_note(self, agent: Agent[..., Any], lost: WorkerId | None, proof: str) -> str:
         note = {

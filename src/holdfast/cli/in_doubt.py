@@ -1,0 +1,96 @@
+"""`holdfast in-doubt`"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, replace
+
+from holdfast import control
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.show import stored_text
+from holdfast.cli.stores import run_argument, with_store
+from holdfast.cli.text import clean, duration, paint, shorten, to_json
+from holdfast.clock import now_us
+from holdfast.history import DoubtInfo, as_time, in_doubt_of
+from holdfast.model import RunFilter, RunRow, Status
+from holdfast.store.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An effect in doubt and the run it belongs to."""
+
+    run: RunRow
+    info: DoubtInfo
+
+
+@command("in-doubt")
+@run_argument(required=False)
+def in_doubt_command(setup: Setup, run: str | None) -> int:
+    """List effects that may or may not have happened.
+
+    Piped, lines of: run, call, effect, attempt, since, cause, idempotency key, arguments.
+    """
+
+    async def read(store: Store) -> tuple[list[Doubt], str]:
+        return await find_doubts(store, run)
+
+    doubts, hint = with_store(setup, read)
+    if setup.is_json:
+        print(to_json({"items": [_as_dict(doubt) for doubt in doubts]}))
+        return 0
+    for doubt in doubts:
+        if setup.is_table:
+            _print_block(doubt, setup.has_color(sys.stdout))
+        else:
+            print(_line(doubt))
+    if not doubts:
+        print(f"Nothing is in doubt.{hint}", file=sys.stderr)
+    return 0
+
+
+async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str]:
+    """The effects in doubt of one run or of all; and a hint where there are none."""
+    hint = ""
+    if given is None:
+        parked = frozenset({Status.in_doubt, Status.blocked})
+        rows = await store.runs(RunFilter(status=parked, limit=1000))
+    else:
+        row = await control.find(store, given)
+        rows = [row]
+        if row.owner is not None and row.owner in await store.dead_workers():
+            hint = f" But run {row.id} was cut off: `holdfast resume {row.id} FILE` finds out what it left."
+    found: list[Doubt] = []
+    for each in rows:
+        loaded = await store.load(each.id)
+        infos = in_doubt_of(*loaded) if loaded is not None else []
+        found += [Doubt(each, replace(info, args=await stored_text(store, each.id, info.args))) for info in infos]
+    return found, hint
+
+
+def _as_dict(doubt: Doubt) -> dict[str, object]:
+    since = as_time(doubt.info.since).isoformat()
+    return {"run": doubt.run.id, "agent": doubt.run.agent, **doubt.info.as_dict(), "since": since}
+
+
+def _line(doubt: Doubt) -> str:
+    info = doubt.info
+    since = as_time(info.since).isoformat(timespec="milliseconds")
+    parts = (doubt.run.id, info.key, info.name, info.attempt, since, info.cause, info.idempotency_key, info.args or "")
+    return "\t".join(clean(str(part), one_line=True) for part in parts)
+
+
+def _print_block(doubt: Doubt, has_color: bool) -> None:
+    info, run = doubt.info, doubt.run
+    columns = shutil.get_terminal_size().columns - 14
+    since = as_time(info.since).astimezone()
+    age = duration(max(0.0, (now_us() - info.since) / 1e6))
+    title = f"◈ {clean(run.id, one_line=True)}  {clean(info.key, one_line=True)}"
+    print(f"{paint(title, 'magenta', has_color)}  {run.agent}, attempt {info.attempt}")
+    print(f"  since      {since:%Y-%m-%d %H:%M:%S} ({age} ago)")
+    print(f"  cause      {shorten(clean(info.cause, one_line=True), columns)}")
+    print(f"  arguments  {shorten(clean(info.args or '', one_line=True), columns)}")
+    print(f"  key        {info.idempotency_key}")
+    print(f"  settle     holdfast resolve {run.id} '{info.key}' --happened RESULT | --not-happened | --fail MESSAGE")
+    print()

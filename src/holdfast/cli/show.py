@@ -1,0 +1,310 @@
+"""`holdfast show`"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+import click
+
+from holdfast import control
+from holdfast.cli.failure import INTEGRITY, OK
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.stores import run_argument, with_store
+from holdfast.cli.story import story_of
+from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, paint, shorten, to_json, width
+from holdfast.history import (
+    DoubtInfo,
+    Receipt,
+    RunInfo,
+    TimelineItem,
+    Verification,
+    in_doubt_of,
+    info_of,
+    receipts_of,
+    timeline_of,
+    verify,
+)
+from holdfast.journal.integrity import check_blob
+from holdfast.model import Kind, Record, RunId
+from holdfast.store.base import Store
+
+_MARKS = {
+    "done": ("✔", "green"),
+    "failed": ("✖", "red"),
+    "expired": ("✖", "red"),
+    "cancelled": ("⊘", "dim"),
+    "in doubt": ("◈", "magenta"),
+    "cut off": ("↯", "yellow"),
+    "running": ("▶", "blue"),
+    "to be retried": ("↻", "yellow"),
+    "not stored": ("▲", "yellow"),
+    "retried": ("↻", "yellow"),
+}
+_GROUPED_FROM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """All that there is to show of a run."""
+
+    info: RunInfo
+    records: list[Record]
+    timeline: list[TimelineItem]
+    receipts: list[Receipt]
+    doubts: list[DoubtInfo]
+    verification: Verification
+    given: str
+    result: str
+
+
+@command("show")
+@run_argument()
+@click.option("--journal", is_flag=True, help="The records as they are stored.")
+@click.option("--story", is_flag=True, help="The same in sentences.")
+def show_command(setup: Setup, run: str, journal: bool, story: bool) -> int:
+    """Show what happened in a run.
+
+    Calls in the order they ended, outages, what is in doubt, and what each resume saved. The journal is verified;
+    exit code 6 says that it is damaged. Piped, lines of: time, call, kind, status, seconds, attempt, detail.
+    """
+
+    async def read(store: Store) -> Shown:
+        return await _read(store, run)
+
+    shown = with_store(setup, read)
+    if journal:
+        _print_journal(setup, shown)
+    elif setup.is_json:
+        print(to_json(_as_dict(shown)))
+    elif story:
+        print("\n".join(clean(line) for line in story_of(shown.info, shown.timeline, shown.receipts)))
+    elif setup.is_table:
+        _print_table(shown, setup.has_color(sys.stdout), shutil.get_terminal_size().columns)
+    else:
+        for item in shown.timeline:
+            print(_line(item))
+    if not shown.verification.is_ok:
+        print(f"✖ {clean(str(shown.verification.problem))}", file=sys.stderr)
+        return INTEGRITY
+    return OK
+
+
+async def _read(store: Store, given: str) -> Shown:
+    row = await control.find(store, given)
+    verification = await verify(store, row.id)
+    loaded = await store.load(row.id)
+    assert loaded is not None
+    row, records = loaded
+    is_lost = row.owner is not None and row.owner in await store.dead_workers()
+    created = next((r.args for r in records if r.kind == Kind.created), None)
+    ended = next((r.payload for r in reversed(records) if r.kind == Kind.finished and r.name == "done"), None)
+    return Shown(
+        info_of(row, is_lost=is_lost),
+        records,
+        timeline_of(row, records, is_lost=is_lost),
+        receipts_of(row, records),
+        in_doubt_of(row, records) if verification.is_ok else [],
+        verification,
+        await stored_text(store, row.id, created) if verification.is_ok else created or "",
+        await stored_text(store, row.id, ended) if verification.is_ok else ended or "",
+    )
+
+
+async def stored_text(store: Store, run_id: RunId, stored: str | None) -> str:
+    """A value's text, wherever it is kept."""
+    if stored is None or not stored.startswith("@"):
+        return stored or ""
+    digest = stored[1:].partition(":")[0]
+    return check_blob(run_id, digest, (await store.blobs(run_id, [digest])).get(digest)).decode()
+
+
+def _as_dict(shown: Shown) -> dict[str, Any]:
+    return {
+        "run": shown.info.as_dict(),
+        "input": shown.given,
+        "result": shown.result,
+        "timeline": [item.as_dict() for item in shown.timeline],
+        "in_doubt": [doubt.as_dict() for doubt in shown.doubts],
+        "receipts": [receipt.as_dict() for receipt in shown.receipts],
+        "verification": shown.verification.as_dict(),
+    }
+
+
+def _line(item: TimelineItem) -> str:
+    took = "" if item.took_s is None else f"{item.took_s:.6f}"
+    at = item.at.isoformat(timespec="milliseconds")
+    parts = (at, item.key or item.name, item.kind, item.status, took, item.attempt, item.detail)
+    return "\t".join(clean(str(part), one_line=True) for part in parts)
+
+
+# for a terminal
+
+
+def _print_table(shown: Shown, has_color: bool, columns: int) -> None:
+    print(_header(shown, has_color))
+    for label, text in (("input", shown.given), ("result", shown.result)):
+        if text and text != "{}":
+            print(f"{paint(pad(label, 8), 'dim', has_color)}{shorten(clean(text, one_line=True), columns - 9)}")
+    print()
+    day: object = None
+    rows = _rows(shown.timeline)
+    names = min(max([width(row[1]) for row in rows], default=0), max(20, columns // 3))
+    for item, name, kind, mark, style, took, detail in rows:
+        local = item.at.astimezone()
+        if local.date() != day:
+            day = local.date()
+            print(paint(f"{day}", "dim", has_color))
+        if item.kind in ("outage", "resumed"):
+            print(paint(shorten(_outage(item), columns - 1), "yellow", has_color))
+            continue
+        start = f"{local:%H:%M:%S}  {pad(shorten(name, names), names)}  {pad(kind, 8)}"
+        rest = f"{pad(mark, 3)} {took:>6}  {detail}".rstrip()
+        print(f"{start}{paint(shorten(rest, max(20, columns - width(start) - 1)), style, has_color)}")
+    for lines in (_doubt_lines(shown), _receipt_lines(shown.receipts)):
+        if lines:
+            print()
+        for line in lines:
+            print(shorten(line, columns - 1) if "holdfast" not in line else line)
+    for line in _next_lines(shown.info):
+        print(paint(line, "bold", has_color))
+
+
+def _header(shown: Shown, has_color: bool) -> str:
+    info, checked = shown.info, shown.verification
+    shape, word, style = LOST if info.is_lost else SHAPES[info.status]
+    status = f"{shape} {word}" + (f": {clean(info.now, one_line=True)}" if info.now and not info.is_lost else "")
+    verified = (
+        f"✔ verified {checked.records}/{info.records}" if checked.is_ok else f"✖ damaged at seq {checked.seq or '?'}"
+    )
+    code = next((i.detail for i in shown.timeline if i.kind == "started"), "")
+    parts = [
+        paint(clean(info.agent, one_line=True), "bold", has_color),
+        clean(info.id, one_line=True),
+        paint(status, style, has_color),
+        f"thread {clean(info.thread_id, one_line=True)}",
+        paint(verified, "green" if checked.is_ok else "red", has_color),
+        code,
+        amount(info.cost),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+Row = tuple[TimelineItem, str, str, str, str, str, str]
+
+
+def _rows(timeline: list[TimelineItem]) -> list[Row]:
+    """What to print: without what only machines need, and with long series of the same call on one line."""
+    told = [
+        i for i in timeline if i.kind not in ("now", "started") and not (i.kind == "timeout" and i.status == "done")
+    ]
+    rows: list[Row] = []
+    for (name, kind, status), series in groupby(told, key=lambda i: (i.name, i.kind, i.status)):
+        items = list(series)
+        if len(items) >= _GROUPED_FROM and status == "done" and kind in ("step", "effect", "child"):
+            took_s = sum(item.took_s or 0 for item in items)
+            shown = f"{name} ×{len(items)}"
+            detail = f"{items[0].key} … {items[-1].key}"
+            rows.append(
+                (
+                    items[-1],
+                    clean(shown, one_line=True),
+                    kind,
+                    *_MARKS[status],
+                    duration(took_s),
+                    clean(detail, one_line=True),
+                )
+            )
+        else:
+            rows += [_row(item) for item in items]
+    return rows
+
+
+def _row(item: TimelineItem) -> Row:
+    mark, style = _MARKS.get(item.status, ("·", ""))
+    if "in doubt (" in item.detail and item.status in ("done", "failed"):
+        mark = f"◈→{mark}"
+    name = item.key or (item.name if item.kind in ("note", "patched") else item.kind)
+    kind = "" if item.kind in ("finished", "retried", "note", "patched") else item.kind
+    took = "" if item.took_s is None else duration(item.took_s)
+    word = item.status if item.status not in ("done", "failed", "retried") or item.kind == "finished" else ""
+    detail = ": ".join(part for part in (word, clean(item.detail, one_line=True)) if part)
+    return item, clean(name, one_line=True), kind, mark, style, took, detail
+
+
+def _outage(item: TimelineItem) -> str:
+    down_s = item.took_s or 0.0
+    lost, _, resumed = re.sub(r"\b(w_\w{4})\w+", r"\1…", clean(item.detail, one_line=True)).partition(", ")
+    at = item.at.astimezone()
+    if item.kind == "outage":
+        before = datetime.fromtimestamp(item.at.timestamp() - down_s).astimezone()
+        return f"          ┄┄ {before:%H:%M:%S} process {lost} ┄┄ {at:%H:%M:%S} {resumed} ┄┄ down {duration(down_s)} ┄┄"
+    return f"          ┄┄ {at:%H:%M:%S} resumed {lost}{f', {resumed}' if resumed else ''} after {duration(down_s)} ┄┄"
+
+
+def _doubt_lines(shown: Shown) -> list[str]:
+    lines = []
+    for doubt in shown.doubts:
+        lines.append(f"◈ {doubt.key} may or may not have happened: {clean(doubt.cause, one_line=True)}")
+        lines.append(
+            f"  holdfast resolve {shown.info.id} '{doubt.key}' --happened RESULT | --not-happened | --fail MESSAGE"
+        )
+    return lines
+
+
+def _receipt_lines(receipts: list[Receipt]) -> list[str]:
+    lines = []
+    for number, receipt in enumerate(receipts, start=1):
+        tokens = receipt.saved_input_tokens + receipt.saved_output_tokens
+        saved = [
+            duration(receipt.saved_s) if receipt.saved_s >= 0.001 else "",
+            count(tokens, "token") if tokens else "",
+        ]
+        saved = [part for part in (*saved, amount(receipt.saved_cost)) if part]
+        parts = [
+            f"resume {number}: {count(receipt.replayed, 'call')} from the journal, {receipt.executed} executed",
+            f"saved {' · '.join(saved)}" if saved else "",
+            "code changed" if receipt.code_changed else "",
+        ]
+        lines.append("↺ " + ", ".join(part for part in parts if part))
+    return lines
+
+
+def _next_lines(info: RunInfo) -> list[str]:
+    if info.is_lost:
+        return ["", f"Go on with: holdfast resume {info.id} FILE"]
+    if info.status == "failed":
+        return ["", f"Try again with: holdfast resume {info.id} FILE --retry"]
+    if info.status == "blocked":
+        reason = info.reason or {}
+        told = [clean(str(reason[k]), one_line=True) for k in ("detail", "advice") if reason.get(k)]
+        return ["", *told]
+    return []
+
+
+# the journal
+
+
+def _print_journal(setup: Setup, shown: Shown) -> None:
+    if setup.is_json:
+        items = [_record_dict(record) for record in shown.records]
+        print(to_json({"run": shown.info.as_dict(), "records": items, "verification": shown.verification.as_dict()}))
+        return
+    limit = shutil.get_terminal_size().columns - 1 if setup.is_table else None
+    show: Callable[[str], str] = (
+        (lambda text: text) if limit is None else (lambda text: shorten(text.expandtabs(), limit))
+    )
+    for r in shown.records:
+        parts = (r.seq, r.at, f"e{r.epoch}", r.kind, r.key, r.name, r.attempt, r.took, r.args or "", r.payload or "")
+        print(show("\t".join(clean(str(part), one_line=True) for part in parts)))
+
+
+def _record_dict(record: Record) -> dict[str, Any]:
+    names = Record.__slots__
+    return {name: record.hash.hex() if name == "hash" else getattr(record, name) for name in names}

@@ -1,0 +1,65 @@
+"""A run told in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.cli.text import SHAPES, amount, count, duration
+from holdfast.history import Receipt, RunInfo, TimelineItem
+
+
+def story_of(info: RunInfo, timeline: list[TimelineItem], receipts: list[Receipt]) -> Iterator[str]:
+    """One line for each chapter: calls in between, an outage, what was in doubt, the end."""
+    left = iter(receipts)
+    calls: list[TimelineItem] = []
+    yield f"{info.agent} ({info.id}) started on {info.created_at.astimezone():%Y-%m-%d at %H:%M:%S}."
+    for item in timeline:
+        if item.kind in ("step", "effect", "child") and item.status == "done" and "in doubt" not in item.detail:
+            calls.append(item)
+            continue
+        sentence = _sentence(item, left)
+        if sentence:
+            yield from _done(calls)
+            calls = []
+            yield sentence
+    yield from _done(calls)
+    if not info.status.is_final:
+        state = (
+            "cut off: its process died, and any worker may go on with it" if info.is_lost else SHAPES[info.status][1]
+        )
+        yield f"Now it is {state}{f' ({info.now})' if info.now and not info.is_lost else ''}."
+
+
+def _done(calls: list[TimelineItem]) -> Iterator[str]:
+    if calls:
+        took = duration(sum(call.took_s or 0 for call in calls))
+        names = list(dict.fromkeys(call.name for call in calls))
+        shown = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
+        yield f"{count(len(calls), 'call')} succeeded in {took}: {shown}."
+
+
+def _sentence(item: TimelineItem, receipts: Iterator[Receipt]) -> str:
+    at = f"{item.at.astimezone():%H:%M:%S}"
+    what = item.key or item.name
+    detail = f": {item.detail}" if item.detail else ""
+    match item.kind, item.status:
+        case (("outage" | "resumed"), _):
+            receipt = next(receipts, None)
+            began = "Its process was lost" if item.kind == "outage" else "It had been given back"
+            saved = f", worth {duration(receipt.saved_s)} {amount(receipt.saved_cost)}".rstrip() if receipt else ""
+            kept = f" It took {count(receipt.replayed, 'result')} from the journal{saved}." if receipt else ""
+            return f"{began}; at {at}, {duration(item.took_s or 0)} later, it went on.{kept}"
+        case "retried", _:
+            return f"At {at} it was opened again, {item.detail}."
+        case "finished", status:
+            return f"At {at} it ended: {status}{detail}."
+        case (("step" | "effect" | "child"), ("done" | "failed" | "cancelled" | "not stored") as status):
+            return f"{what} ended at {at}: {status}{', ' if item.detail else ''}{item.detail}."
+        case (("step" | "effect" | "child"), status):
+            return f"{what}, begun at {at}, is {status}{detail}."
+        case "timeout", "expired":
+            return f"A timeout expired at {at}."
+        case "note", _:
+            return f"Note at {at} on {what}{detail}."
+        case _:
+            return ""

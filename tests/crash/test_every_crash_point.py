@@ -1,0 +1,144 @@
+"""Each agent is killed at every crash point that it passes, resumed, and must come to the same end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast import faults
+from holdfast.testing import Life, assert_survives, check_history, resolve
+from holdfast.testing.processes import environment
+from tests.crash import agents
+from tests.crash.agents import World
+
+Check = Callable[[Life], object]
+
+
+def settle_by_looking(url: str, run_id: str) -> None:
+    """What a person does who can see the outside world."""
+    world = World(Path(url.removeprefix("sqlite:///")).parent)
+    resolve(
+        url,
+        run_id,
+        lambda doubt: hf.landed("asked-1") if world.has("asked", doubt.idempotency_key) else hf.not_landed(),
+    )
+
+
+def world_of(life: Life) -> World:
+    return World(life.folder)
+
+
+def once(what: str, *values: object) -> Check:
+    def check(life: Life) -> None:
+        found = world_of(life).values(what)
+        assert sorted(map(str, found)) == sorted(map(str, values)), f"{what}: {found}"
+
+    return check
+
+
+def repeated_under_one_key(life: Life) -> None:
+    keys = {key for what, _, key in world_of(life).acts() if what == "retried"}
+    assert len(keys) == 1
+
+
+def done_or_taken_back(life: Life) -> None:
+    did, took_back = (world_of(life).values(what) for what in ("undone", "undo-undone"))
+    assert len(did) <= 1
+    if life.result[1] == "taken back":
+        assert took_back
+    else:
+        assert (len(did), len(took_back)) == (1, 0)
+    assert world_of(life).values("post") == [1]
+
+
+def done_or_reported(life: Life) -> None:
+    assert len(world_of(life).values("failing")) <= 1
+    if life.status is hf.Status.failed:
+        assert isinstance(life.error, hf.EffectInDoubt)
+
+
+def all_taken_back(life: Life) -> None:
+    assert life.status is hf.Status.failed
+    booked, cancelled = (world_of(life).values(what) for what in ("book", "cancel"))
+    assert booked == ["flight to Rome", "car in Rome"]
+    assert list(dict.fromkeys(cancelled)) == ["car in Rome", "flight to Rome"]
+
+
+def both_happened(life: Life) -> None:
+    once("post", 1, 300)(life)
+
+
+CASES: dict[str, tuple[hf.Call[Any], Check]] = {
+    "steps and effects": (agents.sequence(2), once("post", 0, 1)),
+    "on_doubt ask": (agents.asks(1), once("asked", 1)),
+    "on_doubt retry": (agents.retries(1), repeated_under_one_key),
+    "on_doubt undo": (agents.undoes(1), done_or_taken_back),
+    "on_doubt fail": (agents.fails(1), done_or_reported),
+    "saga": (agents.trip("Rome"), all_taken_back),
+    "branches": (agents.fan(3), once("post", 0, 1, 2)),
+    "child run": (agents.parent(1), once("post", 1, 100, 200)),
+    "started run": (agents.starts(1), both_happened),
+    "race": (agents.racer(1), once("post", 1)),
+    "timeout": (agents.timed(1), once("post", 1)),
+    "repeated attempts": (agents.stubborn(1), once("flaky", 1)),
+    "large values": (agents.large("x" * 20_000), once("publish", 120_000)),
+}
+
+killed_at: dict[str, frozenset[str]] = {}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_killed_agent_comes_to_the_same_end(name: str) -> None:
+    call, check = CASES[name]
+    survival = assert_survives(call, drive=settle_by_looking, check=check)
+    print(survival)
+    killed_at[name] = survival.killed_at
+    assert survival.kills >= len(survival.points) * 0.9, "points that are passed by chance only"
+
+
+def test_a_run_in_a_store_with_others_survives_as_well(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    survival = assert_survives(agents.sequence(1), url=url, points=["effect.*"], check=once("post", 0))
+    assert survival.kills >= 4
+
+
+def test_a_verdict_is_stored_or_not_when_its_process_is_killed(tmp_path: Path) -> None:
+    """The process of the person who resolves is killed at each of its points; the effect is settled once."""
+    script = Path(__file__).with_name("resolver.py")
+    url = str(tmp_path / "store.db")
+    environ = {"HOLDFAST_LEDGER": str(tmp_path / "ledger.jsonl"), "HOLDFAST_TEST_FOLDER": str(tmp_path)}
+
+    def child(*arguments: str, fault: str = "") -> int:
+        more = environ | ({"HOLDFAST_FAULT": fault} if fault else {})
+        command = [sys.executable, *arguments]
+        text = agents.asks(1).encoded[0]
+        return subprocess.run(command, env=environment(more), input=text.encode(), check=False, timeout=30).returncode
+
+    names: set[str] = set()
+    for number, fault in enumerate(
+        ["resolve.before_commit:kill@1", "resolve.before_commit:kill@2", "resolve.after_commit:kill@1", "resolve.after_commit:kill@2"]
+    ):
+        run = f"r{number}"
+        agent = ("-m", "holdfast.testing.child", agents.__file__, "asks", run, url)
+        assert child(*agent, fault="effect.after_body:kill@1") == -9
+        assert child(*agent) == 0
+        assert child(str(script), url, run, fault=fault) == -9
+        names.add(fault.partition(":")[0])
+        settled = child(str(script), url, run)
+        assert settled == (0 if "before" in fault else 3), "0: settled now, 3: AlreadySettled"
+        assert child(*agent) == 0
+    assert len(World(tmp_path).values("asked")) == 4
+    assert check_history(url) == []
+    killed_at["resolve"] = frozenset(names)
+
+
+def test_every_crash_point_there_is_was_one_where_a_process_died() -> None:
+    if killed_at.keys() < {*CASES, "resolve"}:
+        pytest.skip(f"only {len(killed_at)} of {len(CASES) + 1} sweeps ran in this session")
+    assert faults.POINTS.keys() - frozenset().union(*killed_at.values()) == set()
