@@ -143,7 +143,7 @@ class Run(Generic[R]):
             while True:
                 row, text = await self._wait_decided()
                 if row.status.is_final:
-                    return row.agent, row.status, text
+                    return row.agent, row.status.value, text
                 await asyncio.sleep(_POLL_S)
 
         options = Options("hf.result", Retry(0), timeout, (), ())

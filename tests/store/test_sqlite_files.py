@@ -21,7 +21,7 @@ from holdfast.store import migrate, sqlite_files
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import conformance
-from holdfast.testing.conformance import ALICE, append, extend, new_run, new_worker, opened
+from holdfast.testing.samples import ALICE, append, extend, new_run, new_worker, opened
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_twelve_processes_can_create_the_same_store_at_once(tmp_path: Path) -> N
     script = """
 import asyncio, sys
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.conformance import new_run, opened
+from holdfast.testing.samples import new_run, opened
 
 async def main():
     sys.stdin.read()
@@ -216,7 +216,7 @@ def test_reading_works_on_what_a_killed_process_left(tmp_path: Path) -> None:
     script = """
 import asyncio, os, sys
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.conformance import new_run
+from holdfast.testing.samples import new_run
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -250,10 +250,12 @@ import asyncio, concurrent.futures.thread, os, sys
 from holdfast.errors import StoreError
 from holdfast.model import RunFilter
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.conformance import opened
-os.setgid(65534); os.setuid(65534)
+from holdfast.testing.samples import opened
 
 async def main():
+    async with opened(lambda: SqliteStore(sys.argv[2])):
+        pass  # everything is imported now: nobody may not read our libraries
+    os.setgid(65534); os.setuid(65534)
     async with opened(lambda: SqliteStore(sys.argv[1]), read_only=True) as store:
         print(len(await store.runs(RunFilter())))
     try:
@@ -264,7 +266,8 @@ async def main():
 
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", script, str(path), str(tmp_path / "warm" / "up.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     listed, message = done.stdout.splitlines()
     assert listed == "0"
@@ -277,7 +280,7 @@ def test_our_code_never_opens_the_database_behind_sqlites_back(tmp_path: Path) -
     script = """
 import asyncio, sys
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.conformance import ALICE, append, extend, new_run, new_worker, opened
+from holdfast.testing.samples import ALICE, append, extend, new_run, new_worker, opened
 
 watching, seen = False, []
 def hook(event, arguments):
@@ -336,7 +339,7 @@ def test_a_damaged_page_is_reported_and_the_others_stay_readable(tmp_path: Path)
     async def look() -> None:
         async with opened(lambda: SqliteStore(path)) as store:
             assert await store.check() != []
-            outcomes = []
+            outcomes: list[object] = []
             for number in range(3):
                 try:
                     loaded = await store.load(new_run(f"r_{number}").row.id)
@@ -364,7 +367,7 @@ def test_network_file_systems_are_recognised(tmp_path: Path, monkeypatch: pytest
         f"2 1 0:2 / {tmp_path} rw,relatime shared:1 - nfs4 server:/x rw\n"
         f"3 2 0:3 / {tmp_path}/local\\040disk rw - ext4 /dev/sdb rw\n"
     )
-    monkeypatch.setattr(sqlite_files.Path, "read_text", lambda *_: mounts)
+    monkeypatch.setattr(Path, "read_text", lambda *_: mounts)
     assert sqlite_files.network_file_system(str(tmp_path / "runs.db")) == "nfs4"
     assert sqlite_files.network_file_system(str(tmp_path / "local disk" / "runs.db")) is None
     assert sqlite_files.network_file_system("/elsewhere/runs.db") is None

@@ -17,13 +17,13 @@ from holdfast.errors import StoreCorrupt
 from holdfast.model import Append, RunId
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_wal import scan_wal
-from holdfast.testing.conformance import ALICE, new_run, new_worker, opened
+from holdfast.testing.samples import ALICE, new_run, new_worker, opened
 
 _FRAME = 24 + 4096
 _LEFT = """
 import asyncio, os, sys
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.conformance import ALICE, append, extend, new_run
+from holdfast.testing.samples import ALICE, append, extend, new_run
 
 async def main():
     store = SqliteStore(sys.argv[1])

@@ -7,8 +7,9 @@ import io
 import json
 import os
 import shutil
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, redirect_stdout, suppress
 from typing import Any
 
@@ -30,6 +31,7 @@ from holdfast.verbs.child import Agent
 from holdfast.worker.executor import Executor
 
 _REFRESH_S = 0.2
+_PATIENCE_S = 0.5
 _TRACEBACK_LINES = 12
 _OWN_FRAMES = (os.path.dirname(holdfast.__file__) + os.sep, "concurrent/futures/thread.py", "/asyncio/")
 
@@ -60,21 +62,41 @@ class Attempt:
         self._again = again  #: the command that goes on with a run
         self.run_id: str | None = None
         self.exit_code = OK
+        self._interrupts = 0
 
-    def execute(self, work: Callable[[Attempt], Any]) -> int:
+    def execute(self, work: Callable[[Attempt], Coroutine[Any, Any, str | None]]) -> int:
         """Do the work; the exit code. What the user's code prints goes to stderr: stdout is for the result."""
-        proxy = _UserOutput()
         try:
-            with redirect_stdout(proxy):
-                outcome = asyncio.run(work(self))
-        except KeyboardInterrupt:
+            with redirect_stdout(_UserOutput()):
+                outcome = asyncio.run(self._interruptible(work))
+        except (asyncio.CancelledError, KeyboardInterrupt):
             if self.run_id is None:
-                raise
+                raise KeyboardInterrupt from None
+            self._clear()
             self._say(f"Interrupted; {self._left_safe()}")
             return INTERRUPTED
         if outcome is not None:
             print(outcome)
         return self.exit_code
+
+    async def _interruptible(self, work: Callable[[Attempt], Coroutine[Any, Any, str | None]]) -> str | None:
+        """The first Ctrl-C stops in good order, which waits for `def` bodies; the second leaves at once, as a crash."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def stop() -> None:
+            task.cancel()
+            loop.call_later(_PATIENCE_S, lambda: self._say("Waiting for a call to end; Ctrl-C again leaves at once."))
+
+        def interrupted(number: int, frame: object) -> None:
+            if self._interrupts:
+                self._say(f"Interrupted; {self._left_safe()}")
+                os._exit(INTERRUPTED)
+            self._interrupts += 1
+            loop.call_soon_threadsafe(stop)
+
+        signal.signal(signal.SIGINT, interrupted)
+        return await work(self)
 
     async def outcome(self, run: Run[Any], store: Store, timeout_s: float | None) -> str | None:
         """Wait for the end; what to print on stdout. Sets the exit code and tells the rest on stderr."""

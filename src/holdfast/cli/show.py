@@ -162,7 +162,7 @@ def _print_table(shown: Shown, has_color: bool, columns: int) -> None:
             day = local.date()
             print(paint(f"{day}", "dim", has_color))
         if item.kind in ("outage", "resumed"):
-            print(paint(shorten(_outage(item), columns - 1), "yellow", has_color))
+            print(paint(_outage(item, columns), "yellow", has_color))
             continue
         start = f"{local:%H:%M:%S}  {pad(shorten(name, names), names)}  {pad(kind, 8)}"
         rest = f"{pad(mark, 3)} {took:>6}  {detail}".rstrip()
@@ -184,16 +184,14 @@ def _header(shown: Shown, has_color: bool) -> str:
         f"✔ verified {checked.records}/{info.records}" if checked.is_ok else f"✖ damaged at seq {checked.seq or '?'}"
     )
     code = next((i.detail for i in shown.timeline if i.kind == "started"), "")
-    parts = [
-        paint(clean(info.agent, one_line=True), "bold", has_color),
-        clean(info.id, one_line=True),
-        paint(status, style, has_color),
+    title = [paint(clean(info.agent, one_line=True), "bold", has_color), clean(info.id, one_line=True)]
+    facts = [
         f"thread {clean(info.thread_id, one_line=True)}",
         paint(verified, "green" if checked.is_ok else "red", has_color),
         code,
         amount(info.cost),
     ]
-    return "  ".join(part for part in parts if part)
+    return "  ".join([*title, paint(status, style, has_color)]) + "\n" + "  ".join(part for part in facts if part)
 
 
 Row = tuple[TimelineItem, str, str, str, str, str, str]
@@ -238,14 +236,16 @@ def _row(item: TimelineItem) -> Row:
     return item, clean(name, one_line=True), kind, mark, style, took, detail
 
 
-def _outage(item: TimelineItem) -> str:
+def _outage(item: TimelineItem, columns: int) -> str:
     down_s = item.took_s or 0.0
+    at, down = f"{item.at.astimezone():%H:%M:%S}", duration(down_s)
     lost, _, resumed = re.sub(r"\b(w_\w{4})\w+", r"\1…", clean(item.detail, one_line=True)).partition(", ")
-    at = item.at.astimezone()
     if item.kind == "outage":
-        before = datetime.fromtimestamp(item.at.timestamp() - down_s).astimezone()
-        return f"          ┄┄ {before:%H:%M:%S} process {lost} ┄┄ {at:%H:%M:%S} {resumed} ┄┄ down {duration(down_s)} ┄┄"
-    return f"          ┄┄ {at:%H:%M:%S} resumed {lost}{f', {resumed}' if resumed else ''} after {duration(down_s)} ┄┄"
+        before = f"{datetime.fromtimestamp(item.at.timestamp() - down_s).astimezone():%H:%M:%S}"
+        full = f"          ┄┄ {before} process {lost} ┄┄ {at} {resumed} ┄┄ down {down} ┄┄"
+        short = f"          ┄┄ {before} process lost ┄┄ {at} resumed ┄┄ down {down} ┄┄"
+        return full if width(full) < columns else short
+    return shorten(f"          ┄┄ {at} resumed {lost}{f', {resumed}' if resumed else ''} after {down} ┄┄", columns - 1)
 
 
 def _doubt_lines(shown: Shown) -> list[str]:

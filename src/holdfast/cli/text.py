@@ -85,11 +85,12 @@ def table(
     styles: Sequence[str],
     has_color: bool,
 ) -> str:
-    """A table that fits the terminal: the column `flexible` gives way, then is left out. `styles` colour the first."""
+    """A table that fits the terminal: the column `flexible` gives way, then the second. `styles` colour the first."""
     widths = [max(width(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    over = sum(widths) + 2 * len(widths) - columns
-    if over > 0:
-        widths[flexible] = max(len(head[flexible]), widths[flexible] - over)
+    for column, least in ((flexible, 20), (1, 20), (flexible, len(head[flexible]))):
+        over = sum(widths) + 2 * len(widths) - columns
+        if over > 0:
+            widths[column] = max(min(least, widths[column]), widths[column] - over)
     lines = []
     for number, row in enumerate([head, *rows]):
         cells = [pad(shorten(cell, size), size) for cell, size in zip(row, widths, strict=True)]

@@ -1,9 +1,9 @@
 """A small real mail server, a process of its own: the outside world of the demo.
 
 It takes mail by SMTP and tells by HTTP whether it has a message: `GET /messages/<Message-ID>`, 200 or 404. It keeps
-whatever it is sent, as often as it is sent: no deduplication, so a mail that was sent twice is there twice. Each line of
-its log is on disk before the client hears about it. It prints its ports, and ends when its stdin is closed, so it never
-outlives the demo, whatever kills that.
+whatever it is sent, as often as it is sent: a mail that was sent twice is there twice. Each line of its log is on disk
+before the client hears about it. It prints its ports, and ends when its stdin is closed: it never outlives the demo,
+whatever kills that.
 
 Standard library only; started by its path, without the package around it.
 """
@@ -14,10 +14,11 @@ import os
 import sys
 from email import message_from_bytes, policy
 from email.utils import formatdate
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Reader: TypeAlias = asyncio.StreamReader
+Writer: TypeAlias = asyncio.StreamWriter
 
 
 class MailServer:
@@ -91,8 +92,8 @@ class MailServer:
         self._note({"what": "asked", "message_id": wanted, "found": times})
         body = json.dumps({"message_id": wanted, "received": times}).encode()
         status = "200 OK" if times else "404 Not Found"
-        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
-        writer.write(head.encode() + b"\r\n" + body)
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
         await writer.drain()
         writer.close()
 

@@ -146,6 +146,8 @@ class Replay:
                 entry.given = payload["given"]
                 if payload["verdict"] in ("not_landed", "retry"):
                     entry.intent = entry.given = None
+                elif payload["verdict"] == "refused":
+                    entry.given = None
                 if payload["given"]:
                     self.consumed_mail.add(payload["given"]["mail"])
             case kind if kind in OUTCOMES:

@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ from holdfast.store.sqlite_files import Identity, close_quietly
 
 _BATCH = 1024  # writes in one commit
 _BUSY_US = 30_000_000
+_LAST_US = 3_000_000  # the same when closing
 _LOOK_US = 100_000  # how often the file is looked at
 _SLOW_US = 5_000  # a commit slower than this keeps others off the event loop …
 _SLOW_REST_US = 1_000_000  # … for this long
@@ -301,10 +303,10 @@ class Writer:
                 self._transaction.execute("BEGIN IMMEDIATE")
                 return
             except apsw.BusyError:
-                if clock.monotonic_us() > give_up:
+                if clock.monotonic_us() > (now + _LAST_US if self._closing.is_set() else give_up):
                     raise
                 jitter = 0.5 + clock.monotonic_us() % 1000 / 1000  # processes are not in step by the microsecond
-                self._closing.wait(delay_s * jitter)
+                time.sleep(delay_s * jitter)
                 delay_s = min(delay_s * 2, 0.02)
 
     def _roll_back(self) -> None:

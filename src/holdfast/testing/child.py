@@ -1,8 +1,9 @@
 """The process that a crash test kills: it starts the run with this id, or goes on with it.
 
-    python -m holdfast.testing.child FILE AGENT ID URL < input
+    python -m holdfast.testing.child FILE AGENT ID URL [--alone] < input
 
-It ends with 0 once the run and the runs it started have ended or are parked; what became of them is in the store. A
+As a worker it takes up whatever else is left over in the store; with `--alone` it cares for this run only, as
+`holdfast.run` does. It ends with 0 once the run and the runs it started have ended or are parked; what became of them is in the store. A
 failed run stays failed: unlike `holdfast.run`, this never retries.
 
     python -m holdfast.testing.child --serve
@@ -23,15 +24,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import apsw  # noqa: F401 - a forked process need not load it again
-
 from holdfast import faults
 from holdfast.app import connect
+from holdfast.config import Settings
 from holdfast.errors import CorruptJournal, RunError, UsageError
-from holdfast.model import FINAL, Status
+from holdfast.model import Status
+from holdfast.store import open_store
 from holdfast.verbs.child import Agent, Call
 
-_WENT_ON = (Status.queued, Status.running, Status.sleeping)
+_GOES_ON = (Status.queued, Status.running)
 
 
 def load(file: str) -> ModuleType:
@@ -54,12 +55,12 @@ def agents_of(module: ModuleType) -> dict[str, Agent[..., Any]]:
     return {each.name: each for each in vars(module).values() if isinstance(each, Agent)}
 
 
-async def go_on(file: str, agent_name: str, *, run_id: str, url: str, text: str) -> None:
+async def go_on(file: str, agent_name: str, *, run_id: str, url: str, text: str, alone: bool) -> None:
     """Start the run or go on with it, and wait until it and the runs it started are over or parked."""
     agents = agents_of(load(file))
     if agent_name not in agents:
         raise UsageError(f"{file} has no agent {agent_name!r}; it has {', '.join(sorted(agents)) or 'none'}.")
-    async with connect(url, agents=agents.values()) as app:
+    async with connect(url, agents=() if alone else agents.values()) as app:
         await app.start(Call.decoded(agents[agent_name], text), id=run_id)
         waiting = [run_id]
         while waiting:
@@ -69,12 +70,12 @@ async def go_on(file: str, agent_name: str, *, run_id: str, url: str, text: str)
                 except (RunError, CorruptJournal) as error:
                     print(f"{type(error).__name__}: {error}")
             infos = await app.runs(limit=1000)
-            family = {run_id}
-            family |= {i.id for i in reversed(infos) if i.parent_id is not None and i.id.startswith(f"{run_id}.")}
-            waiting = [i.id for i in infos if i.id in family and i.status in _WENT_ON and i.status not in FINAL]
+            family = [] if alone else [info for info in infos if info.id.startswith(f"{run_id}.")]
+            waiting = [info.id for info in family if info.status in _GOES_ON]
 
 
 def _serve() -> None:
+    open_store("warm.db", settings=Settings())  # loads the driver and the queries, opens nothing
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
@@ -97,7 +98,8 @@ def _obey(order: dict[str, Any]) -> None:
         os.environ.update(order["env"])
         spec, trace = (os.environ.get(each, "") for each in ("HOLDFAST_FAULT", "HOLDFAST_FAULT_TRACE"))
         faults._faults = faults.Faults(spec, trace) if spec or trace else None  # read before the fork, for nobody
-        asyncio.run(go_on(order["file"], order["agent"], run_id=order["id"], url=order["url"], text=order["input"]))
+        where = {"run_id": order["id"], "url": order["url"], "text": order["input"], "alone": order["alone"]}
+        asyncio.run(go_on(order["file"], order["agent"], **where))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -111,11 +113,13 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--serve"]:
         _serve()
         return 0
-    if len(arguments) != 4:
-        print("usage: python -m holdfast.testing.child FILE AGENT ID URL < input", file=sys.stderr)
+    alone = "--alone" in arguments
+    given = [each for each in arguments if each != "--alone"]
+    if len(given) != 4:
+        print("usage: python -m holdfast.testing.child FILE AGENT ID URL [--alone] < input", file=sys.stderr)
         return 2
-    file, agent, run_id, url = arguments
-    asyncio.run(go_on(file, agent, run_id=run_id, url=url, text=sys.stdin.read()))
+    file, agent, run_id, url = given
+    asyncio.run(go_on(file, agent, run_id=run_id, url=url, text=sys.stdin.read(), alone=alone))
     return 0
 
 

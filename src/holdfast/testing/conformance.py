@@ -13,150 +13,26 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-from holdfast import clock, ids
 from holdfast.errors import HoldfastError, RunNotFound, StoreError
-from holdfast.model import (
-    Append,
-    Applied,
-    Kind,
-    Mail,
-    Record,
-    RunFilter,
-    RunId,
-    RunRow,
-    Status,
-    ThreadId,
-    Worker,
-    WorkerId,
-)
+from holdfast.model import Append, Applied, Kind, Record, RunFilter, RunId, RunRow, Status, ThreadId, WorkerId
 from holdfast.store.base import Store
+from holdfast.testing.samples import (
+    ALICE,
+    BOB,
+    START,
+    MakeStore,
+    append,
+    extend,
+    mail_for,
+    new_run,
+    new_worker,
+    opened,
+    taken_over,
+)
 
-MakeStore = Callable[[], Store]
 Case = Callable[[MakeStore], Awaitable[None]]
-
-ALICE, BOB = WorkerId("w_alice"), WorkerId("w_bob")
-_START = 1_700_000_000_000_000
-_NOTHING = bytes(16)
-
-
-# what tests are made of
-
-
-@contextlib.asynccontextmanager
-async def opened(make: MakeStore, *, read_only: bool = False) -> AsyncIterator[Store]:
-    store = make()
-    await store.open(read_only=read_only)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-def new_run(run_id: str | None = None, **changes: Any) -> Append:
-    """A run with its `created` record, as `create` takes it."""
-    return extend(dataclasses.replace(unborn(run_id), **changes), Kind.created)
-
-
-def unborn(run_id: str | None = None) -> RunRow:
-    """A run that has no records yet."""
-    return RunRow(
-        id=RunId(run_id or ids.new_run_id()),
-        thread_id=ThreadId("t_1"),
-        agent="agent",
-        nonce=ids.new_nonce(),
-        parent_id=None,
-        created_at=_START,
-        updated_at=_START,
-        status=Status.running,
-        reason=None,
-        generation=0,
-        epoch=1,
-        head_seq=0,
-        head_hash=_NOTHING,
-        input_digest="input",
-        summary={"steps": 0},
-        owner=None,
-        claims=0,
-        mail=0,
-        digest="digest 0",
-    )
-
-
-def extend(row: RunRow, *kinds: str, payload: str | None = '{"a":1}', release: bool = False, **changes: Any) -> Append:
-    """The append that adds records of these kinds to a run."""
-    records: list[Record] = []
-    digest = row.head_hash
-    for seq, kind in enumerate(kinds, row.head_seq + 1):
-        digest = hashlib.blake2b(digest + f"{row.id} {seq} {row.epoch} {kind}".encode(), digest_size=16).digest()
-        records.append(
-            Record(
-                seq=seq,
-                epoch=row.epoch,
-                generation=row.generation,
-                key=f"search#{seq}",
-                kind=kind,
-                name="search",
-                attempt=1,
-                tick=0,
-                at=_START + seq,
-                took=100,
-                args_digest="",
-                args=None,
-                payload=payload,
-                hash=digest,
-            )
-        )
-    state = {
-        "head_seq": row.head_seq + len(records),
-        "head_hash": digest,
-        "updated_at": row.updated_at + 1,
-        "digest": f"digest {row.head_seq + len(records)} {row.epoch}",
-    }
-    return Append(
-        row=dataclasses.replace(row, **state | changes),
-        base_seq=row.head_seq,
-        base_hash=row.head_hash,
-        records=tuple(records),
-        release=release,
-    )
-
-
-async def append(store: Store, *appends: Append) -> list[Applied | BaseException]:
-    """Submit without waiting in between; what became of each, in order."""
-    loop = asyncio.get_running_loop()
-    futures: list[asyncio.Future[Applied | BaseException]] = []
-    for one in appends:
-        future: asyncio.Future[Applied | BaseException] = loop.create_future()
-        store.submit(one, future.set_result, urgent=True)
-        futures.append(future)
-    return list(await asyncio.gather(*futures))
-
-
-def taken_over(row: RunRow, **changes: Any) -> RunRow:
-    """The row that a claim writes."""
-    return dataclasses.replace(
-        row, **{"epoch": row.epoch + 1, "status": Status.running, "digest": f"claim {row.epoch + 1}"} | changes
-    )
-
-
-def new_worker(worker_id: WorkerId, *, lease_until_ms: int, boot_id: str | None = None) -> Worker:
-    return Worker(
-        id=worker_id,
-        pid=os.getpid(),
-        host="here",
-        boot_id=boot_id or clock.boot_id(),
-        started_at=_START,
-        lease_until_ms=lease_until_ms,
-    )
-
-
-def mail_for(run_id: RunId, body: str = "{}", **changes: Any) -> Mail:
-    mail = Mail(run_id=run_id, number=0, kind="resolve", key="pay#1", body=body, at=_START, digest="digest")
-    return dataclasses.replace(mail, **changes)
 
 
 async def _stored(store: Store, run_id: RunId) -> tuple[RunRow, list[Record]]:
@@ -212,7 +88,8 @@ async def an_append_changes_the_row_and_only_what_it_may(make: MakeStore) -> Non
 async def appends_of_one_run_are_applied_in_the_order_submitted(make: MakeStore) -> None:
     async with opened(make) as store:
         row = await store.create(new_run(), owner=ALICE)
-        chain, records = [], []
+        chain: list[Append] = []
+        records: list[Record] = []
         for _ in range(20):
             chain.append(extend(row, Kind.started, Kind.done))
             row = chain[-1].row
@@ -316,7 +193,7 @@ async def many_runs_at_once_keep_apart(make: MakeStore) -> None:
     async with opened(make) as store:
 
         async def live(number: int) -> RunRow:
-            row = await store.create(new_run(created_at=_START + number), owner=ALICE)
+            row = await store.create(new_run(created_at=START + number), owner=ALICE)
             for _ in range(10):
                 step = extend(row, Kind.started, Kind.done)
                 assert await append(store, step) == [Applied.committed]
@@ -418,7 +295,7 @@ async def runs_are_listed_newest_first_and_filtered(make: MakeStore) -> None:
                 agent=f"agent {number % 2}",
                 thread_id=ThreadId(f"t_{number % 5}"),
                 parent_id=RunId("r_mother") if number % 6 == 0 else None,
-                created_at=_START + number // 2,
+                created_at=START + number // 2,
                 status=status,
             )
             rows.append(await store.create(one, owner=ALICE if number % 4 == 0 else BOB if number % 4 == 1 else None))
@@ -433,7 +310,7 @@ async def runs_are_listed_newest_first_and_filtered(make: MakeStore) -> None:
             ({"agent": "agent 1"}, lambda row: row.agent == "agent 1"),
             ({"thread_id": ThreadId("t_3")}, lambda row: row.thread_id == "t_3"),
             ({"parent_id": RunId("r_mother")}, lambda row: row.parent_id == "r_mother"),
-            ({"since": _START + 9}, lambda row: row.created_at >= _START + 9),
+            ({"since": START + 9}, lambda row: row.created_at >= START + 9),
             ({"id_prefix": "r_7"}, lambda row: row.id.startswith("r_7")),
             ({"id_prefix": "r_%"}, lambda row: False),
             ({"orphaned_from": frozenset({ALICE})}, lambda row: row.owner == ALICE),
@@ -453,7 +330,7 @@ async def runs_are_listed_newest_first_and_filtered(make: MakeStore) -> None:
 async def a_listing_goes_on_where_it_was(make: MakeStore) -> None:
     async with opened(make) as store:
         for number in range(25):
-            await store.create(new_run(f"r_{number:02}", created_at=_START + number // 4), owner=None)
+            await store.create(new_run(f"r_{number:02}", created_at=START + number // 4), owner=None)
         seen: list[RunId] = []
         while page := await store.runs(RunFilter(limit=7, before_id=seen[-1] if seen else None)):
             seen += [row.id for row in page]

@@ -29,7 +29,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model import Append, Applied, Kind, RunRow
 from holdfast.store.base import Store
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing import conformance
+from holdfast.testing import samples
 
 _SECTOR = 512
 _RUNS = 3
@@ -214,11 +214,11 @@ async def _work(path: Path, disk: Disk, chance: random.Random, vfs: str) -> dict
 
 
 async def _live(store: Store, disk: Disk, chance: random.Random, acknowledged: dict[str, RunRow]) -> None:
-    row = await store.create(conformance.new_run(), owner=conformance.ALICE)
+    row = await store.create(samples.new_run(), owner=samples.ALICE)
     acknowledged[row.id] = row
     for _ in range(_STEPS):
         payload = '"' + "x" * chance.choice([5, 50, 500, 5000]) + '"'
-        step = conformance.extend(row, *[Kind.done] * chance.randint(1, 4), payload=payload)
+        step = samples.extend(row, *[Kind.done] * chance.randint(1, 4), payload=payload)
         if chance.random() < 0.5 and (applied := store.commit_inline(step)) is not None:
             _expect(applied, disk)
         else:
@@ -252,7 +252,7 @@ async def _inspect(path: Path, acknowledged: dict[str, RunRow]) -> str:
                     found = loaded[0].head_seq if loaded else "nothing"
                     return f"lost: {run_id} was acknowledged up to {row.head_seq}, found {found}"
                 stored, records = loaded
-                chain = conformance.extend(conformance.unborn(run_id), *[record.kind for record in records])
+                chain = samples.extend(samples.unborn(run_id), *[record.kind for record in records])
                 if [record.hash for record in records] != [record.hash for record in chain.records]:
                     return f"broken: the records of {run_id} are not the chain that was written"
                 if stored.head_hash != chain.row.head_hash:

@@ -36,6 +36,7 @@ class Order:
     text: str  #: the input, encoded
     env: Mapping[str, str]
     log: Path
+    alone: bool = False  #: leave other runs in the store alone
 
 
 class Lane:
@@ -62,6 +63,7 @@ class Lane:
             "input": order.text,
             "env": dict(order.env),
             "log": str(order.log),
+            "alone": order.alone,
         }
         self._server.stdin.write(json.dumps(said).encode() + b"\n")
         pid = self._answer(10.0)["pid"]

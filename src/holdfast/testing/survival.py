@@ -121,7 +121,7 @@ def assert_survives(
     returns environment variables for its processes ($HOLDFAST_TEST_FOLDER and $HOLDFAST_LEDGER are set anyway).
     `drive(url, run_id)` is called when the run is parked, to do what a person would (see `resolve`); without it a run
     that ends in doubt is accepted as such. `points` picks crash points by name or pattern (`effect.*`,
-    `step.after_body@2`). `url` makes all lives share one store. `timeout` is for one process, in seconds.
+    `step.after_body@2`). `url` makes all lives share one store, each process caring for its own run. `timeout` is for one process, in seconds.
 
     After each life: the same result or error as without a crash (unless an effect's rule was to undo or to fail, or
     `same_end` is False, for agents that never end the same way twice), no effect repeated that nobody allowed to be,
@@ -326,7 +326,16 @@ class _Sweep:
             env = attempt.env | {"HOLDFAST_FAULT_TRACE": str(trace)}
             name, _, count = fault.partition("@")
             env["HOLDFAST_FAULT"] = f"{name}:kill@{count}" if fault else ""
-            order = Order(self._file, self._call.agent.name, attempt.run_id, attempt.url, self._text, env, attempt.log)
+            order = Order(
+                self._file,
+                self._call.agent.name,
+                attempt.run_id,
+                attempt.url,
+                self._text,
+                env,
+                attempt.log,
+                alone=self._url is not None,
+            )
             with self._lock:
                 self.processes += 1
             try:

@@ -6,13 +6,12 @@ from its parent and its place there; so a parent that is resumed finds the child
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import json
+import tokenize
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from hashlib import blake2b
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -60,19 +59,22 @@ class Agent(Generic[P, R]):
 
     @functools.cached_property
     def code(self) -> str:
-        """What the code is, whatever its layout and comments: a digest of its module's syntax tree."""
-        return digest(f"{self.version or ''}/{_syntax(self.fn)}")
+        """What the code is, whatever its layout and comments: a digest of its module's tokens."""
+        return digest(f"{self.version or ''}/{_tokens(self.fn)}")
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
 
 
-def _syntax(fn: Callable[..., Any]) -> str:
+def _tokens(fn: Callable[..., Any]) -> str:
     try:
-        source = Path(inspect.getfile(fn)).read_text()
-        return ast.dump(ast.parse(source))
-    except (OSError, TypeError, SyntaxError, ValueError):
+        with tokenize.open(inspect.getfile(fn)) as source:
+            return "\n".join(t.string for t in tokenize.generate_tokens(source.readline) if t.type not in _LAYOUT)
+    except (OSError, TypeError, SyntaxError, ValueError, tokenize.TokenError):
         return fn.__code__.co_code.hex()
+
+
+_LAYOUT = frozenset({tokenize.COMMENT, tokenize.NL})
 
 
 class Call(Coroutine[Any, Any, R]):

@@ -447,7 +447,7 @@ class EffectDefinition:
         evidence: dict[str, Any] = {"cause": doubt.cause}
         if original is not None:
             evidence["error"] = f"{type(original).__name__}: {_text(original)}"
-        given = call.run.take_verdict(call.key) or settled
+        given = self._fitting(call, attempt, call.run.take_verdict(call.key) or settled, evidence)
         while given is None:
             verdict, value = await self._verify(call, attempt, evidence)
             ruling = rule(doubt, verdict=verdict, on_doubt=self.rules.on_doubt, settle_us=self.rules.settle_us, now_us=now_us())
@@ -480,8 +480,8 @@ class EffectDefinition:
                     self._record_settled(call, attempt, "undo", "on_doubt", evidence)
                     return await self._undo_now(call, attempt)
                 case Ruling.ask:
-                    given = await call.run.hold(call.key, {"name": self.name, "attempt": attempt, **evidence})
-                    given = self._fitting(call, given, evidence)
+                    said = await call.run.hold(call.key, {"name": self.name, "attempt": attempt, **evidence})
+                    given = self._fitting(call, attempt, said, evidence)
         return self._resolved(call, attempt, given, evidence)
 
     async def _verify(self, call: Call, attempt: int, evidence: dict[str, Any]) -> tuple[Literal["landed", "not_landed"] | None, Any]:
@@ -503,13 +503,16 @@ class EffectDefinition:
         evidence["verify"] = "landed" if verdict.has_landed else "not_landed"
         return ("landed", verdict.result) if verdict.has_landed else ("not_landed", None)
 
-    def _fitting(self, call: Call, given: dict[str, Any], evidence: dict[str, Any]) -> dict[str, Any] | None:
+    def _fitting(
+        self, call: Call, attempt: int, given: dict[str, Any] | None, evidence: dict[str, Any]
+    ) -> dict[str, Any] | None:
         """What a person said, unless the result they gave does not fit the effect's type: then they are asked again."""
-        if given["verdict"] == "landed":
+        if given is not None and given["verdict"] == "landed":
             try:
                 self.body.result_coder().loads(given["value"], what=f"the result given for {call.key}")
             except Undecodable as error:
                 evidence["refused"] = str(error)
+                self._record_settled(call, attempt, "refused", "person", evidence, given)
                 return None
         return given
 

@@ -229,6 +229,8 @@ class StepDefinition:
                     await asyncio.wait({error.future})
                 await _pause(run, wait_s)
                 continue
+            if isinstance(error, LateThread):
+                error = TimeoutError(f"{key} took longer than {self.options.timeout_s} s")
             payload, seen = roundtrip_error(error, self.options.raises)
             await self._deliver(scope, run, key, Kind.failed, payload, took)
             raise remember_key(seen, key)

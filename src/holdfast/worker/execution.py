@@ -151,7 +151,7 @@ class Execution:
         if run.stop_reason is not None or journal.lost:
             await self._park()
             return
-        left = run.replay.open_intents()
+        left = run.without_settled(run.replay.open_intents())
         if left:
             asked = run.replay.attempted.get("", [])
             run.stop_reason = mismatch(run.id, asked="the end of the run", where="", recorded=left, attempted=asked)

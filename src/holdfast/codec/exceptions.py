@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import builtins
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from holdfast import errors
+from holdfast.codec.fastjson import Json, encode
+from holdfast.codec.foreign import refuse
+from holdfast.codec.refusal import class_name, type_name
+from holdfast.codec.tags import pack
+from holdfast.codec.text import from_text
 from holdfast.errors import StepError, Undecodable
-
-_Json = Any
 
 _BUILTINS: Final = {
     name: found
@@ -41,75 +44,33 @@ _MAX_FRAMES: Final = 20
 _MAX_TRACEBACK_CHARS: Final = 8000
 
 
-class ErrorCodec:
-    """Writes and reads exceptions; how plain values are written is given to it."""
+def encode_error(exc: BaseException) -> str:
+    """The text of an exception; never raises.
 
-    def __init__(
-        self, *, pack: Callable[[Any], _Json], encode: Callable[[_Json], str], decode: Callable[[str], Any]
-    ) -> None:
-        self._pack = pack
-        self._encode = encode
-        self._decode = decode
+    decode_error(encode_error(KeyError("a")))   # KeyError('a')
+    """
+    try:
+        return encode(_tree(exc, _Seen()))
+    except Exception:  # the promise above; a bare name is better than an error about an error
+        return encode(_identity(exc))
 
-    def encode(self, exc: BaseException) -> str:
-        """The text of an exception; never raises.
 
-        decode_error(encode_error(KeyError("a")))   # KeyError('a')
-        """
-        try:
-            return self._encode(self._tree(exc, _Seen()))
-        except Exception:  # the promise above; a bare name is better than an error about an error
-            return self._encode({"type": _name(type(exc)), "module": _module(type(exc)), "message": _message(exc)})
+def decode_error(text: str, raises: Sequence[type[BaseException]] = ()) -> Exception:
+    """The exception of a text: itself if it is builtin, ours or in `raises`, else a `StepError`.
 
-    def decode(self, text: str, raises: Sequence[type[BaseException]] = ()) -> Exception:
-        """The exception of a text: itself if it is builtin, ours or in `raises`, else a `StepError`.
+    Raises `Undecodable` if the text is not that of an exception.
+    """
+    try:
+        return _rebuild(from_text(text), tuple(raises))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Undecodable(f"A stored exception cannot be read: it is damaged or foreign ({error}).") from None
 
-        Raises `Undecodable` if the text is not that of an exception.
-        """
-        try:
-            return _rebuild(self._decode(text), tuple(raises))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise Undecodable(f"A stored exception cannot be read: it is damaged or foreign ({error}).") from None
 
-    def roundtrip(self, exc: BaseException, raises: Sequence[type[BaseException]]) -> tuple[str, Exception]:
-        """The text of an exception and what a replay will raise, with the traceback of the original where it fits."""
-        text = self.encode(exc)
-        back = self.decode(text, raises)
-        return text, back.with_traceback(exc.__traceback__) if type(back) is type(exc) else back
-
-    def _tree(self, exc: BaseException, seen: _Seen) -> _Json:
-        kind = type(exc)
-        tree: dict[str, _Json] = {"type": _name(kind), "module": _module(kind), "message": _message(exc)}
-        with seen.entering(exc) as is_new:
-            if not is_new:
-                return tree
-            tree["args"] = [self._pack_arg(arg) for arg in _args(exc)]
-            tree["attributes"] = list(self._pack_attributes(exc))
-            notes = getattr(exc, "__notes__", None)
-            if isinstance(notes, list | tuple):
-                tree["notes"] = [note for note in notes if type(note) is str]
-            if isinstance(exc, BaseExceptionGroup):
-                tree["args"] = tree["args"][:1]
-                tree["members"] = [self._tree(member, seen) for member in exc.exceptions]
-            if exc.__cause__ is not None:
-                tree["cause"] = self._tree(exc.__cause__, seen)
-            elif exc.__context__ is not None and not exc.__suppress_context__:
-                tree["context"] = self._tree(exc.__context__, seen)
-            if exc.__suppress_context__:
-                tree["suppress_context"] = True
-            tree["traceback"] = _traceback(exc)
-        return {name: value for name, value in tree.items() if value or name in ("type", "module", "message")}
-
-    def _pack_arg(self, value: Any) -> _Json:
-        try:
-            return self._pack(value)
-        except Exception:  # an argument that cannot be stored must not hide the exception
-            return f"<{_name(type(value))}>"
-
-    def _pack_attributes(self, exc: BaseException) -> Iterator[list[_Json]]:
-        for name, value in _attributes(exc):
-            with suppress(Exception):  # what cannot be stored is left out
-                yield [name, self._pack(value)]
+def roundtrip_error(exc: BaseException, raises: Sequence[type[BaseException]]) -> tuple[str, Exception]:
+    """The text of an exception and what a replay will raise, with the traceback of the original where it fits."""
+    text = encode_error(exc)
+    back = decode_error(text, raises)
+    return text, back.with_traceback(exc.__traceback__) if type(back) is type(exc) else back
 
 
 class _Seen:
@@ -130,8 +91,43 @@ class _Seen:
             self._path.pop()
 
 
-def _name(kind: type) -> str:
-    return str(type.__dict__["__qualname__"].__get__(kind))
+def _identity(exc: BaseException) -> dict[str, Json]:
+    return {"type": type_name(exc), "module": _module(type(exc)), "message": _message(exc)}
+
+
+def _tree(exc: BaseException, seen: _Seen) -> Json:
+    tree: dict[str, Json] = {}
+    with seen.entering(exc) as is_new:
+        if not is_new:
+            return _identity(exc)
+        tree["args"] = [_pack_arg(arg) for arg in _args(exc)]
+        tree["attributes"] = list(_pack_attributes(exc))
+        notes = getattr(exc, "__notes__", None)
+        if isinstance(notes, list | tuple):
+            tree["notes"] = [note for note in notes if type(note) is str]
+        if isinstance(exc, BaseExceptionGroup):
+            tree["args"] = tree["args"][:1]
+            tree["members"] = [_tree(member, seen) for member in exc.exceptions]
+        if exc.__cause__ is not None:
+            tree["cause"] = _tree(exc.__cause__, seen)
+        elif exc.__context__ is not None and not exc.__suppress_context__:
+            tree["context"] = _tree(exc.__context__, seen)
+        tree["suppress_context"] = exc.__suppress_context__
+        tree["traceback"] = _traceback(exc)
+    return _identity(exc) | {name: value for name, value in tree.items() if value}
+
+
+def _pack_arg(value: Any) -> Json:
+    try:
+        return pack(value, 0, refuse)
+    except Exception:  # an argument that cannot be stored must not hide the exception
+        return f"<{type_name(value)}>"
+
+
+def _pack_attributes(exc: BaseException) -> Iterator[list[Json]]:
+    for name, value in _attributes(exc):
+        with suppress(Exception):  # what cannot be stored is left out
+            yield [name, pack(value, 0, refuse)]
 
 
 def _module(kind: type) -> str:
@@ -143,7 +139,7 @@ def _message(exc: BaseException) -> str:
     try:
         return str.__str__(str(exc))
     except Exception:  # a broken __str__ is the exception's fault, not a reason to lose it
-        return f"<the message of {_name(type(exc))} cannot be shown>"
+        return f"<the message of {type_name(exc)} cannot be shown>"
 
 
 def _args(exc: BaseException) -> tuple[Any, ...]:
@@ -224,7 +220,7 @@ def _known_class(module: str, name: str, raises: tuple[type[BaseException], ...]
     declared = [kind for kind in raises if _is_exception(kind)]
     same_name = []
     for kind in _with_subclasses(declared):
-        if _name(kind) == name:
+        if class_name(kind) == name:
             if _module(kind) == module:
                 return kind
             same_name.append(kind)

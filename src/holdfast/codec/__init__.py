@@ -1,0 +1,40 @@
+"""Values, arguments and exceptions as JSON text, and back.
+
+There is one format, whatever the annotation: JSON in ASCII, where an object with a single key that starts with `$` is
+a tag for what JSON does not have (`{"$tuple": [1, 2]}`). The tags are a closed set; a dict of the user that looks like
+one is written as `{"$dict": [[key, value]]}`. Nothing in stored data ever names a class to import or a function to
+call: classes come only from the annotation that the code has now.
+
+Three kinds of coders read and write that format. They differ in how they know that a value comes back as it was:
+
+- no annotation: only exact builtin types are taken, and each of them is written without loss;
+- an annotation made of builtins (`list[str]`): the same, and the shape is compared with the annotation;
+- anything else goes through pydantic, which may drop or convert. So each value is decoded right after it was encoded,
+  compared with the original, and refused if it differs.
+
+Live equals replay: whoever calls a step gets what `roundtrip` decoded, never the object that the step returned.
+
+To read: `refusal`, `fastjson`, `tags`, `foreign`, `text` are the format; `shapes`, `coders`, `comparison`, `models`,
+`annotations` are the coders; `functions` and `exceptions` use both. Each imports only from those before it.
+"""
+
+from holdfast.codec.annotations import coder_for
+from holdfast.codec.coders import MISSING, Coder
+from holdfast.codec.exceptions import decode_error, encode_error, roundtrip_error
+from holdfast.codec.fastjson import blob_digest, digest
+from holdfast.codec.functions import decode_input, encode_call, encode_input, result_annotation
+
+__all__ = [
+    "MISSING",
+    "Coder",
+    "blob_digest",
+    "coder_for",
+    "decode_error",
+    "decode_input",
+    "digest",
+    "encode_call",
+    "encode_error",
+    "encode_input",
+    "result_annotation",
+    "roundtrip_error",
+]

@@ -1,0 +1,100 @@
+"""Coders, which write and read the values of one annotation. Those that need pydantic are in `models`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+from holdfast.codec.foreign import refuse
+from holdfast.codec.refusal import Refused, describe, type_name
+from holdfast.codec.shapes import Shape
+from holdfast.codec.tags import ATOMS
+from holdfast.codec.text import from_text, to_text
+from holdfast.errors import Undecodable
+
+T = TypeVar("T")
+
+
+class _Missing(Enum):
+    MISSING = "no annotation"
+
+
+MISSING: Final = _Missing.MISSING
+
+
+class Coder(Generic[T]):
+    """Writes and reads the values of one annotation; get it from `coder_for`.
+
+    `problem` says why values of this annotation cannot be stored at all, so that a decorator can refuse early.
+    This class is the coder for what has no annotation: exact builtins, written without loss.
+    """
+
+    problem: str | None = None
+
+    def __init__(self, annotation: object) -> None:
+        self.annotation = annotation
+
+    def dumps(self, value: T, *, what: str = "value") -> str:
+        """The text of a value; raises `Unserialisable` with the path of the part that cannot be stored."""
+        try:
+            return to_text(value, refuse)
+        except Refused as refused:
+            raise refused.error(what) from None
+
+    def loads(self, text: str, *, what: str = "value") -> T:
+        """The value of a text; raises `Undecodable` if it is damaged or does not fit the annotation."""
+        try:
+            return from_text(text)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise Undecodable(f"{what} cannot be read: the stored text is damaged or foreign ({error}).") from None
+
+    def roundtrip(self, value: T, *, what: str = "value") -> tuple[str, T]:
+        """The text of a value and what it reads back as, which is what the caller of a step gets."""
+        text = self.dumps(value, what=what)
+        if type(value) in ATOMS:
+            return text, value
+        return text, self.loads(text, what=what)
+
+
+class ShapeCoder(Coder[T]):
+    """For annotations made of builtins: the format loses nothing of them, so that only the shape is checked."""
+
+    def __init__(self, annotation: object, shape: Shape) -> None:
+        super().__init__(annotation)
+        self._shape = shape
+
+    def dumps(self, value: T, *, what: str = "value") -> str:
+        try:
+            self._shape.check(value)
+            return to_text(value, refuse, known_plain=self._shape.proves_json)
+        except Refused as refused:
+            raise refused.error(what) from None
+
+    def loads(self, text: str, *, what: str = "value") -> T:
+        value = super().loads(text, what=what)
+        try:
+            self._shape.check(value)
+        except Refused as refused:
+            expected = describe(self.annotation)
+            raise Undecodable(
+                f"{refused.where(what)} does not fit {expected}, which the code asks for now: {refused.why}"
+            ) from None
+        return value
+
+
+class HopelessCoder(Coder[T]):
+    """For annotations that no value can be read back as."""
+
+    def __init__(self, annotation: object, problem: str) -> None:
+        super().__init__(annotation)
+        self.problem = problem
+
+    def dumps(self, value: T, *, what: str = "value") -> str:
+        if value is None:
+            return "null"
+        raise Refused(value, f"found {type_name(value)}. {self.problem}").error(what)
+
+    def loads(self, text: str, *, what: str = "value") -> T:
+        if text == "null":
+            return None  # type: ignore[return-value]
+        raise Undecodable(f"{what} cannot be read. {self.problem}")

@@ -1,0 +1,267 @@
+"""Annotations made of builtins only, and whether a value has the shape that one says.
+
+Types are exact, as the format keeps them; but an int may stand where a float is declared, as for type checkers.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import datetime as dt
+import pathlib
+import types
+import typing
+import uuid
+from collections import deque
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from itertools import chain, count
+from typing import Any, Final
+
+import typing_extensions
+
+from holdfast.codec.refusal import Refused, describe, part, type_name
+from holdfast.codec.tags import ATOMS
+
+
+class Shape:
+    """Accepts anything; subclasses compare a value with an annotation."""
+
+    #: If set, the shape accepts exactly the values of these types.
+    kinds: frozenset[type] | None = None
+    #: Whether a value that was accepted is known to be JSON already (but for NaN and long ints).
+    proves_json = False
+
+    def __init__(self, expected: str = "anything") -> None:
+        self.expected = expected
+
+    def check(self, value: Any) -> None:
+        """Raise `Refused` if the value has another shape."""
+
+    def check_each(self, keys: Iterable[Any], values: Iterable[Any]) -> None:
+        for key, value in zip(keys, values, strict=False):
+            try:
+                self.check(value)
+            except Refused as refused:
+                raise refused.within(part(key)) from None
+
+    def refused(self, value: Any) -> Refused:
+        return Refused(value, f"expected {self.expected}, found {type_name(value)}.")
+
+
+class _Leaf(Shape):
+    """A builtin that has no parts, or a union of such."""
+
+    def __init__(self, expected: str, kinds: Iterable[type]) -> None:
+        super().__init__(expected)
+        self.kinds = frozenset(kinds)
+
+    def check(self, value: Any) -> None:
+        assert self.kinds is not None
+        if type(value) not in self.kinds:
+            raise self.refused(value)
+
+
+class _Literal(Shape):
+    def __init__(self, expected: str, values: tuple[Any, ...]) -> None:
+        super().__init__(expected)
+        self._values = values
+
+    def check(self, value: Any) -> None:
+        if not any(type(value) is type(option) and value == option for option in self._values):
+            shown = repr(value) if type(value) in ATOMS else type_name(value)
+            raise Refused(value, f"expected {self.expected}, found {shown}.")
+
+
+class _Items(Shape):
+    """`list[X]`, `tuple[X, ...]` and the like."""
+
+    def __init__(self, expected: str, containers: frozenset[type], item: Shape) -> None:
+        super().__init__(expected)
+        self._containers = containers
+        self._item = item
+        self.proves_json = containers == {list} and item.kinds is not None and item.kinds <= ATOMS
+
+    def check(self, value: Any) -> None:
+        if type(value) not in self._containers:
+            raise self.refused(value)
+        kinds = self._item.kinds
+        if kinds is None or not kinds.issuperset(map(type, value)):
+            self._item.check_each(count(), value)
+
+
+class _Fixed(Shape):
+    """`tuple[X, Y]`."""
+
+    def __init__(self, expected: str, items: list[Shape]) -> None:
+        super().__init__(expected)
+        self._items = items
+
+    def check(self, value: Any) -> None:
+        if type(value) is not tuple:
+            raise self.refused(value)
+        if len(value) != len(self._items):
+            raise Refused(value, f"expected {self.expected}, found a tuple of {len(value)}.")
+        for index, shape in enumerate(self._items):
+            shape.check_each((index,), (value[index],))
+
+
+class _Pairs(Shape):
+    """`dict[X, Y]`."""
+
+    def __init__(self, expected: str, key: Shape, item: Shape) -> None:
+        super().__init__(expected)
+        self._key = key
+        self._item = item
+
+    def check(self, value: Any) -> None:
+        if type(value) is not dict:
+            raise self.refused(value)
+        kinds = self._key.kinds
+        if kinds is None or not kinds.issuperset(map(type, value)):
+            self._key.check_each(count(), value)
+        kinds = self._item.kinds
+        if kinds is None or not kinds.issuperset(map(type, value.values())):
+            self._item.check_each(value, value.values())
+
+
+class _Fields(Shape):
+    """A TypedDict. Keys that it does not name are kept: an older version of the code may have written them."""
+
+    def __init__(self, expected: str, fields: dict[str, Shape], required: set[str]) -> None:
+        super().__init__(expected)
+        self._fields = fields
+        self._required = required
+
+    def check(self, value: Any) -> None:
+        if type(value) is not dict:
+            raise self.refused(value)
+        for name, shape in self._fields.items():
+            if name in value:
+                shape.check_each((name,), (value[name],))
+            elif name in self._required:
+                raise Refused(value, f"{self.expected} requires the key {name!r}.")
+
+
+class _Either(Shape):
+    def __init__(self, expected: str, options: list[Shape]) -> None:
+        super().__init__(expected)
+        self._options = options
+
+    def check(self, value: Any) -> None:
+        best: Refused | None = None
+        for option in self._options:
+            try:
+                return option.check(value)
+            except Refused as refused:
+                # The option that accepted most of the value says best what is wrong with it.
+                if refused.path and (best is None or len(refused.path) > len(best.path)):
+                    best = refused
+        raise best or self.refused(value)
+
+
+_LEAVES: Final[Mapping[object, tuple[type, ...]]] = {
+    None: (type(None),),
+    type(None): (type(None),),
+    int: (int, bool),
+    float: (float, int, bool),
+    complex: (complex, float, int, bool),
+    dt.date: (dt.date, dt.datetime),
+    pathlib.Path: (type(pathlib.Path()),),
+    typing.NoReturn: (),
+    typing.Never: (),
+} | {
+    kind: (kind,)
+    for kind in (
+        *(str, bool, bytes, bytearray, dt.datetime, dt.time, dt.timedelta),
+        *(Decimal, Fraction, uuid.UUID, range),
+    )
+}
+
+_SEQUENCES: Final = frozenset({list, tuple, deque})
+_SETS: Final = frozenset({set, frozenset})
+_ITEMS: Final[Mapping[object, frozenset[type]]] = {
+    list: frozenset({list}),
+    set: frozenset({set}),
+    frozenset: frozenset({frozenset}),
+    deque: frozenset({deque}),
+    abc.Sequence: _SEQUENCES,
+    abc.MutableSequence: frozenset({list, deque}),
+    abc.Set: _SETS,
+    abc.MutableSet: frozenset({set}),
+    abc.Collection: _SEQUENCES | _SETS,
+    abc.Iterable: _SEQUENCES | _SETS,
+}
+_DICTS: Final = (dict, abc.Mapping, abc.MutableMapping)
+
+
+def shape_of(annotation: Any, depth: int = 0) -> Shape | None:
+    """The shape of an annotation made of builtins only, else None."""
+    if depth > 30:
+        return None
+    if annotation is Any or annotation is object:
+        return Shape()
+    if type(annotation) is typing.NewType:
+        return shape_of(annotation.__supertype__, depth + 1)
+    if type(annotation) is typing_extensions.TypeAliasType:
+        return shape_of(annotation.__value__, depth + 1)
+    try:
+        kinds = _LEAVES.get(annotation)
+    except TypeError:  # not hashable
+        return None
+    expected = describe(annotation)
+    if kinds is not None:
+        return _Leaf(expected, kinds)
+    if typing_extensions.is_typeddict(annotation):
+        return _typed_dict_shape(annotation, depth)
+    args = typing.get_args(annotation)
+    if typing.get_origin(annotation) is typing.Literal:
+        return _Literal(expected, args) if ATOMS.issuperset(map(type, args)) else None
+    shapes: list[Shape] = []
+    for arg in args:
+        if arg is not Ellipsis:
+            shape = shape_of(arg, depth + 1)
+            if shape is None:
+                return None
+            shapes.append(shape)
+    return _container_shape(annotation, expected, shapes)
+
+
+def _container_shape(annotation: Any, expected: str, shapes: list[Shape]) -> Shape | None:
+    origin = typing.get_origin(annotation) or annotation
+    if origin in (typing.Union, types.UnionType):
+        if all(shape.kinds is not None for shape in shapes):
+            return _Leaf(expected, chain.from_iterable(shape.kinds or () for shape in shapes))
+        return _Either(expected, shapes)
+    if origin in _ITEMS:
+        return _Items(expected, _ITEMS[origin], shapes[0] if shapes else Shape())
+    if origin in _DICTS:
+        return _Pairs(expected, *(shapes or [Shape(), Shape()]))
+    if origin is tuple:
+        is_bare = annotation in (tuple, typing.Tuple)  # noqa: UP006
+        if is_bare or Ellipsis in typing.get_args(annotation):
+            return _Items(expected, frozenset({tuple}), shapes[0] if shapes else Shape())
+        return _Fixed(expected, shapes)
+    return None
+
+
+def _typed_dict_shape(annotation: Any, depth: int) -> Shape | None:
+    try:
+        hints = typing_extensions.get_type_hints(annotation)
+        marked = typing_extensions.get_type_hints(annotation, include_extras=True)
+    except Exception:  # evaluates annotations of foreign modules
+        return None
+    shapes = {name: shape_of(hint, depth + 1) for name, hint in hints.items()}
+    fields = {name: shape for name, shape in shapes.items() if shape is not None}
+    is_generic = hasattr(annotation, "__parameters__") and annotation.__parameters__
+    if len(fields) < len(shapes) or is_generic:
+        return None
+    required = set(annotation.__required_keys__)
+    for name, hint in marked.items():
+        # `__required_keys__` does not see these marks where annotations are text.
+        mark: Any = typing.get_origin(hint)
+        if mark in (typing.NotRequired, typing_extensions.NotRequired):
+            required.discard(name)
+        elif mark in (typing.Required, typing_extensions.Required):
+            required.add(name)
+    return _Fields(describe(annotation), fields, required)

@@ -1,0 +1,265 @@
+"""The format: values as JSON trees, where tags stand for what JSON does not have, and back.
+
+`TAGS` has a row for each tagged type. Ints, floats and dicts are tagged only where JSON cannot hold them as they are.
+A tag is for ever: stored values outlive releases.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import math
+import pathlib
+import re
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
+
+from holdfast.codec.fastjson import Json, encode
+from holdfast.codec.refusal import Refused, class_name, part, type_name
+
+T = TypeVar("T")
+#: Decides about a value whose type is not exactly one of the known ones; gets the depth too.
+Other = Callable[[Any, int], Json]
+
+#: Deeper values are refused, in both directions; a value that contains itself is infinitely deep.
+MAX_DEPTH: Final = 200
+ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+CONTAINERS: Final = (list, dict, tuple, set, frozenset, deque)
+#: Python refuses to read ints of more digits than a limit that a process may set as low as 640.
+_LONG_INT: Final = 1 << 2000
+_ZONE_KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+
+
+def pack(value: Any, depth: int, other: Other) -> Json:
+    """The JSON tree of a value; raises `Refused`, as does `other` for what it does not take."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is int:
+        return value if -_LONG_INT < value < _LONG_INT else {"$int": hex(value)}
+    if kind is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if depth > MAX_DEPTH:
+        raise Refused(value, f"it is nested deeper than {MAX_DEPTH} levels, or contains itself.")
+    if kind is list:
+        return _pack_items(value, depth, other)
+    if kind is dict:
+        return _pack_dict(value, depth, other)
+    found = _TAG_OF.get(kind)
+    if found is not None:
+        tag, write = found
+        return {tag: write(value, depth + 1, other)}
+    return other(value, depth)
+
+
+def read_tag(found: dict[str, Any]) -> Any:
+    """The value of an object in a JSON tree: a dict, or what its tag says. Raises all sorts of errors."""
+    if len(found) != 1:
+        return found
+    ((tag, body),) = found.items()
+    if tag[:1] != "$":
+        return found
+    read = _READ.get(tag)
+    if read is None:
+        raise ValueError(f"unknown tag {tag[:40]!r}")
+    return read(body)
+
+
+def _exact(kind: type[T], body: Json) -> T:
+    if type(body) is not kind:
+        raise ValueError(f"expected {kind.__name__} in a tag, found {type_name(body)}")
+    return body
+
+
+def _list(body: Json, length: int | None = None) -> list[Any]:
+    items: list[Any] = _exact(list, body)
+    if length not in (None, len(items)):
+        raise ValueError(f"expected {length} items in a tag, found {len(items)}")
+    return items
+
+
+def _pack_items(items: Iterable[Any], depth: int, other: Other) -> list[Json]:
+    packed: list[Json] = []
+    for item in items:
+        try:
+            packed.append(pack(item, depth + 1, other))
+        except Refused as refused:
+            raise refused.within(f"[{len(packed)}]") from None
+    return packed
+
+
+def _pack_dict(value: dict[Any, Any], depth: int, other: Other) -> Json:
+    packed: list[list[Json]] = []
+    plain = True
+    for key, item in value.items():
+        plain = plain and type(key) is str
+        try:
+            packed_key = pack(key, depth + 1, other)
+        except Refused as refused:
+            raise refused.within(f"[key {len(packed)}]") from None
+        try:
+            packed.append([packed_key, pack(item, depth + 1, other)])
+        except Refused as refused:
+            raise refused.within(part(key)) from None
+    if not plain or (len(packed) == 1 and packed[0][0][:1] == "$"):
+        return {"$dict": packed}
+    return dict(packed)
+
+
+def _read_dict(body: Json) -> dict[Any, Any]:
+    return dict(_list(pair, 2) for pair in _list(body))
+
+
+def _write_set(value: Iterable[Any], depth: int, other: Other) -> Json:
+    # A set has no order that another process would share: the written one is that of the elements' texts.
+    packed: list[Json] = []
+    for item in value:
+        try:
+            packed.append(pack(item, depth, other))
+        except Refused as refused:
+            raise refused.within("{…}") from None
+    return sorted(packed, key=encode)
+
+
+def _write_deque(value: deque[Any], depth: int, other: Other) -> Json:
+    return [value.maxlen, _pack_items(value, depth, other)]
+
+
+def _read_deque(body: Json) -> deque[Any]:
+    maxlen, items = _list(body, 2)
+    return deque(_list(items), None if maxlen is None else _exact(int, maxlen))
+
+
+def _write_bytes(value: bytes, *_: object) -> Json:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _read_bytes(body: Json) -> bytes:
+    return base64.b64decode(_exact(str, body), validate=True)
+
+
+def _write_datetime(value: dt.datetime, *_: object) -> Json:
+    zone = pack_zone(value.tzinfo)
+    has_offset_only = type(zone) is list and len(zone) == 1
+    if value.fold == 0 and (zone is None or has_offset_only):
+        return value.isoformat()
+    return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, zone]
+
+
+def _read_datetime(body: Json) -> dt.datetime:
+    if type(body) is str:
+        return dt.datetime.fromisoformat(body)
+    text, fold, zone = _list(body, 3)
+    return dt.datetime.fromisoformat(_exact(str, text)).replace(fold=_exact(int, fold), tzinfo=_read_zone(zone))
+
+
+def _write_time(value: dt.time, *_: object) -> Json:
+    return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, pack_zone(value.tzinfo)]
+
+
+def _read_time(body: Json) -> dt.time:
+    text, fold, zone = _list(body, 3)
+    return dt.time.fromisoformat(_exact(str, text)).replace(fold=_exact(int, fold), tzinfo=_read_zone(zone))
+
+
+def pack_zone(zone: dt.tzinfo | None) -> Json:
+    """A time zone as its key, or as its offset, with a name where it has one of its own."""
+    if zone is None:
+        return None
+    if type(zone) is ZoneInfo and zone.key is not None and _ZONE_KEY.fullmatch(zone.key):
+        return zone.key
+    if type(zone) is dt.timezone or _is_parsed_by_pydantic(zone):
+        offset = zone.utcoffset(None)
+        assert offset is not None
+        name = zone.tzname(None) if type(zone) is dt.timezone else None
+        return (
+            [_write_delta(offset)] if name in (None, dt.timezone(offset).tzname(None)) else [_write_delta(offset), name]
+        )
+    raise Refused(zone, f"its time zone is a {type_name(zone)}; use zoneinfo.ZoneInfo or datetime.timezone.")
+
+
+def _is_parsed_by_pydantic(zone: dt.tzinfo) -> bool:
+    """Whether it is pydantic's twin of `datetime.timezone`, told by its name: importing pydantic takes long."""
+    kind = type(zone)
+    return class_name(kind) == "TzInfo" and kind.__module__.partition(".")[0] == "pydantic_core"
+
+
+def _read_zone(body: Json) -> dt.tzinfo | None:
+    if body is None:
+        return None
+    if type(body) is str:
+        if not _ZONE_KEY.fullmatch(body):
+            raise ValueError(f"{body[:40]!r} is not the name of a time zone")
+        return ZoneInfo(body)
+    offset, *name = _list(body)
+    return dt.timezone(_read_delta(offset), *[_exact(str, text) for text in name])
+
+
+def _write_delta(value: dt.timedelta, *_: object) -> Json:
+    return [value.days, value.seconds, value.microseconds]
+
+
+def _read_delta(body: Json) -> dt.timedelta:
+    days, seconds, microseconds = (_exact(int, number) for number in _list(body, 3))
+    return dt.timedelta(days=days, seconds=seconds, microseconds=microseconds)
+
+
+def _write_complex(value: complex, depth: int, other: Other) -> Json:
+    return _pack_items((value.real, value.imag), depth, other)
+
+
+def _write_fraction(value: Fraction, depth: int, other: Other) -> Json:
+    return _pack_items((value.numerator, value.denominator), depth, other)
+
+
+def _write_range(value: range, depth: int, other: Other) -> Json:
+    return _pack_items((value.start, value.stop, value.step), depth, other)
+
+
+def _write_str(value: object, *_: object) -> Json:
+    return str(value)
+
+
+class Tag(NamedTuple):
+    """A type, and how the body of its tag is written and read."""
+
+    kind: type
+    write: Callable[[Any, int, Other], Json]
+    read: Callable[[Json], Any]
+
+
+TAGS: Final[Mapping[str, Tag]] = {
+    "$tuple": Tag(tuple, _pack_items, lambda body: tuple(_list(body))),
+    "$set": Tag(set, _write_set, lambda body: set(_list(body))),
+    "$frozenset": Tag(frozenset, _write_set, lambda body: frozenset(_list(body))),
+    "$deque": Tag(deque, _write_deque, _read_deque),
+    "$bytes": Tag(bytes, _write_bytes, _read_bytes),
+    "$bytearray": Tag(bytearray, _write_bytes, lambda body: bytearray(_read_bytes(body))),
+    "$datetime": Tag(dt.datetime, _write_datetime, _read_datetime),
+    "$date": Tag(dt.date, _write_str, lambda body: dt.date.fromisoformat(_exact(str, body))),
+    "$time": Tag(dt.time, _write_time, _read_time),
+    "$timedelta": Tag(dt.timedelta, _write_delta, _read_delta),
+    "$decimal": Tag(Decimal, _write_str, lambda body: Decimal(_exact(str, body))),
+    "$uuid": Tag(uuid.UUID, _write_str, lambda body: uuid.UUID(_exact(str, body))),
+    "$path": Tag(type(pathlib.Path()), _write_str, lambda body: pathlib.Path(_exact(str, body))),
+    "$complex": Tag(
+        complex, _write_complex, lambda body: complex(*[_exact(float, number) for number in _list(body, 2)])
+    ),
+    "$fraction": Tag(
+        Fraction, _write_fraction, lambda body: Fraction(*[_exact(int, number) for number in _list(body, 2)])
+    ),
+    "$range": Tag(range, _write_range, lambda body: range(*[_exact(int, number) for number in _list(body, 3)])),
+}
+
+_TAG_OF: Final = {row.kind: (tag, row.write) for tag, row in TAGS.items()}
+_READ: Final[Mapping[str, Callable[[Json], Any]]] = {
+    "$int": lambda body: int(_exact(str, body), 16),
+    "$float": lambda body: {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[_exact(str, body)],
+    "$dict": _read_dict,
+    **{tag: row.read for tag, row in TAGS.items()},
+}

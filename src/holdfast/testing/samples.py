@@ -1,0 +1,134 @@
+"""Runs, records, workers and mail for tests of stores: plausible, linked by hashes, cheap to make."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from holdfast import clock, ids
+from holdfast.model import Append, Applied, Kind, Mail, Record, RunId, RunRow, Status, ThreadId, Worker, WorkerId
+from holdfast.store.base import Store
+
+MakeStore = Callable[[], Store]
+
+ALICE, BOB = WorkerId("w_alice"), WorkerId("w_bob")
+#: When everything happens.
+START = 1_700_000_000_000_000
+_NOTHING = bytes(16)
+
+
+@contextlib.asynccontextmanager
+async def opened(make: MakeStore, *, read_only: bool = False) -> AsyncIterator[Store]:
+    store = make()
+    await store.open(read_only=read_only)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def new_run(run_id: str | None = None, **changes: Any) -> Append:
+    """A run with its `created` record, as `create` takes it."""
+    return extend(dataclasses.replace(unborn(run_id), **changes), Kind.created)
+
+
+def unborn(run_id: str | None = None) -> RunRow:
+    """A run that has no records yet."""
+    return RunRow(
+        id=RunId(run_id or ids.new_run_id()),
+        thread_id=ThreadId("t_1"),
+        agent="agent",
+        nonce=ids.new_nonce(),
+        parent_id=None,
+        created_at=START,
+        updated_at=START,
+        status=Status.running,
+        reason=None,
+        generation=0,
+        epoch=1,
+        head_seq=0,
+        head_hash=_NOTHING,
+        input_digest="input",
+        summary={"steps": 0},
+        owner=None,
+        claims=0,
+        mail=0,
+        digest="digest 0",
+    )
+
+
+def extend(row: RunRow, *kinds: str, payload: str | None = '{"a":1}', release: bool = False, **changes: Any) -> Append:
+    """The append that adds records of these kinds to a run."""
+    records: list[Record] = []
+    digest = row.head_hash
+    for seq, kind in enumerate(kinds, row.head_seq + 1):
+        digest = hashlib.blake2b(digest + f"{row.id} {seq} {row.epoch} {kind}".encode(), digest_size=16).digest()
+        records.append(
+            Record(
+                seq=seq,
+                epoch=row.epoch,
+                generation=row.generation,
+                key=f"search#{seq}",
+                kind=kind,
+                name="search",
+                attempt=1,
+                tick=0,
+                at=START + seq,
+                took=100,
+                args_digest="",
+                args=None,
+                payload=payload,
+                hash=digest,
+            )
+        )
+    state: dict[str, Any] = {
+        "head_seq": row.head_seq + len(records),
+        "head_hash": digest,
+        "updated_at": row.updated_at + 1,
+        "digest": f"digest {row.head_seq + len(records)} {row.epoch}",
+    }
+    return Append(
+        row=dataclasses.replace(row, **state | changes),
+        base_seq=row.head_seq,
+        base_hash=row.head_hash,
+        records=tuple(records),
+        release=release,
+    )
+
+
+async def append(store: Store, *appends: Append) -> list[Applied | BaseException]:
+    """Submit without waiting in between; what became of each, in order."""
+    loop = asyncio.get_running_loop()
+    futures: list[asyncio.Future[Applied | BaseException]] = []
+    for one in appends:
+        future: asyncio.Future[Applied | BaseException] = loop.create_future()
+        store.submit(one, future.set_result, urgent=True)
+        futures.append(future)
+    return list(await asyncio.gather(*futures))
+
+
+def taken_over(row: RunRow, **changes: Any) -> RunRow:
+    """The row that a claim writes."""
+    state: dict[str, Any] = {"epoch": row.epoch + 1, "status": Status.running, "digest": f"claim {row.epoch + 1}"}
+    return dataclasses.replace(row, **state | changes)
+
+
+def new_worker(worker_id: WorkerId, *, lease_until_ms: int, boot_id: str | None = None) -> Worker:
+    return Worker(
+        id=worker_id,
+        pid=os.getpid(),
+        host="here",
+        boot_id=boot_id or clock.boot_id(),
+        started_at=START,
+        lease_until_ms=lease_until_ms,
+    )
+
+
+def mail_for(run_id: RunId, body: str = "{}", **changes: Any) -> Mail:
+    mail = Mail(run_id=run_id, number=0, kind="resolve", key="pay#1", body=body, at=START, digest="digest")
+    return dataclasses.replace(mail, **changes)

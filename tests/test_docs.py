@@ -1,0 +1,450 @@
+"""What README.md, docs/ and examples/ say is executed, or compared with the code.
+
+In a page, in order, in a folder of its own:
+- a python block after `<!-- file: NAME -->` is written to that file; any other python block is executed, all of a page
+  in one namespace (`await` is allowed at top level);
+- a console block is typed into a terminal, command by command, and what it prints is compared: ids, times, durations,
+  sizes and paths may differ;
+- a text block after `<!-- output -->` is what the python block before it prints.
+
+    UPDATE_DOCS=1 python -m pytest tests/test_docs.py       writes what was printed into the pages instead
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import fcntl
+import importlib
+import inspect
+import io
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import holdfast as hf
+from holdfast import faults
+from holdfast.cli import COMMANDS, cli, failure
+from holdfast.config import Settings
+from holdfast.model import TRANSITIONS, Status
+from holdfast.testing import __all__ as testing_names
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+TEXTS = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "CONVENTIONS.md", "changes/README.md"))]
+
+#: What a path looks like in the pages.
+HOME = "/home/me/agents"
+COLUMNS = 110
+UPDATE = bool(os.environ.get("UPDATE_DOCS"))
+
+FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>[a-z]+)(?:: (?P<what>\S+))? -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
+LANGUAGES = {"python", "console", "sh", "text"}
+#: What a block that is not executed may contain: setting up, which needs a network or takes minutes.
+SET_UP = re.compile(r"(make [a-z]+|pip install [\w./'\[\]-]+|git clone \S+|cd \w+)(\s+#.*)?")
+
+VARYING = (
+    (r"\b[wtr]_[0-9a-v]+…?", "ID"),
+    (r"(resumed by ID).*", r"\1"),
+    (r"\bhf-[0-9a-f]{32}\b", "KEY"),
+    (r"\bcode [0-9a-f]{8}\b", "code"),
+    (r"\b\d{4}-\d\d-\d\d(T[\d:.+]+)?", "DATE"),
+    (r"\b\d\d:\d\d:\d\d\b", "TIME"),
+    (r"\bpid \d+\b", "PID"),
+    (r"\b\d+(\.\d+)? ?(B|kB|MB|GB)\b", "SIZE"),
+    (r"\b\d+(\.\d+)?(ms|s|m\d\ds)\b", "DURATION"),
+    (r"\b\d+\.\d{3,}\b", "SECONDS"),
+    (r"\b\d+(\.\d+)? s\b", "SECONDS"),
+    (r"\b[0-9a-f]{12,}\b", "DIGEST"),
+    (r"(✔ (python|sqlite) +).*", r"\1"),
+    (r"\s+", " "),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    page: Path
+    language: str
+    text: str
+    mark: str
+    what: str
+    line: int
+    span: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    source = page.read_text("utf-8")
+    return [
+        Block(
+            page,
+            found["language"],
+            found["text"],
+            found["mark"] or "",
+            found["what"] or "",
+            source.count("\n", 0, found.start("text")) + 1,
+            found.span("text"),
+        )
+        for found in FENCE.finditer(source)
+    ]
+
+
+def normal(text: str) -> str:
+    lines = []
+    for line in text.splitlines():
+        for pattern, instead in VARYING:
+            line = re.sub(pattern, instead, line)
+        if line.strip():
+            lines.append(line.strip())
+    return "\n".join(lines)
+
+
+# a terminal
+
+
+class Terminal:
+    """Types commands as a person would, in one folder, and reads what the screen shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.code = 0
+        programs = folder.parent / f"{folder.name}-bin"
+        programs.mkdir(exist_ok=True)
+        for name, arguments in (("python", ""), ("holdfast", " -m holdfast")):
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nexec {sys.executable}{arguments} "$@"\n')
+            program.chmod(0o700)
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("HOLDFAST_", "PYTEST_", "PYTHON"))}
+        self.environment = inherited | {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(SRC),
+            "NO_COLOR": "1",
+            "TERM": "xterm",
+            "USER": "me",
+            "LOGNAME": "me",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def type(self, command: str) -> str:
+        if command == "echo $?":
+            return f"{self.code}\n"
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+        process = subprocess.Popen(
+            ["bash", "-c", command], cwd=self.folder, env=self.environment, stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        screen = b""
+        with contextlib.suppress(OSError):  # how the end of a terminal is told
+            while select.select([ours], [], [], 60)[0]:
+                some = os.read(ours, 65536)
+                if not some:
+                    break
+                screen += some
+        os.close(ours)
+        code = process.wait(10)
+        self.code = code if code >= 0 else 128 - code
+        return self._shown(screen.decode()) + ("Killed\n" if self.code == 137 else "")
+
+    def _shown(self, screen: str) -> str:
+        lines = [line.rpartition("\r\x1b[K")[2].rstrip() for line in screen.replace("\r\n", "\n").split("\n")]
+        text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", "\n".join(lines))
+        return text.replace(str(self.folder), HOME)
+
+
+def commands(block: Block) -> list[tuple[str, str]]:
+    """(command, what it prints)"""
+    found: list[tuple[str, str]] = []
+    for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
+        lines = part.splitlines(keepends=True)
+        command = ""
+        while lines:
+            line = lines.pop(0)
+            command += line
+            if not line.endswith("\\\n"):
+                break
+        found.append((command.rstrip("\n"), "".join(lines)))
+    return found
+
+
+# executing a page
+
+
+class Page:
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path = path
+        self.folder = folder
+        self.terminal = Terminal(folder)
+        self.module = types.ModuleType("__main__")
+        self.namespace: dict[str, Any] = vars(self.module)
+        self.printed = ""
+        self.changes: list[tuple[tuple[int, int], str]] = []
+
+    def execute(self) -> None:
+        for block in blocks(self.path):
+            match block.language, block.mark:
+                case "python", "file":
+                    (self.folder / block.what).write_text(block.text)
+                case "python", _:
+                    self.printed = self.run(block)
+                case "console", _:
+                    self.console(block)
+                case "text", "output":
+                    self.compare(block, block.text, self.printed, whole=self.printed)
+                case _:
+                    pass
+
+    def run(self, block: Block) -> str:
+        code = compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            found = eval(code, self.namespace)
+            if code.co_flags & inspect.CO_COROUTINE:
+                asyncio.run(found)
+        return printed.getvalue().replace(str(self.folder), HOME)
+
+    def console(self, block: Block) -> None:
+        written, expected, whole = "", "", ""
+        for command, output in commands(block):
+            printed = self.terminal.type(command)
+            written += f"$ {command}\n{printed.rstrip()}\n" if printed.strip() else f"$ {command}\n"
+            expected += f"$ {command}\n{output}"
+            whole += f"$ {command}\n{printed}"
+        self.compare(block, expected, whole, whole=written)
+
+    def compare(self, block: Block, expected: str, printed: str, *, whole: str) -> None:
+        if normal(expected) == normal(printed):
+            return
+        if not UPDATE:
+            assert normal(printed) == normal(expected), f"{block}\n{whole}"
+        self.changes.append((block.span, whole))
+
+    def update(self) -> None:
+        source = self.path.read_text("utf-8")
+        for (start, end), text in reversed(self.changes):
+            source = source[:start] + text + source[end:]
+        self.path.write_text(source, "utf-8")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_page_does_what_it_says(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a page may write a file twice within a second
+    known = set(sys.modules)
+    page = Page(path, folder)
+    try:
+        page.execute()
+    finally:
+        for name in set(sys.modules) - known:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]
+    if UPDATE:
+        page.update()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_page_has_nothing_that_is_not_executed(path: Path) -> None:
+    source = path.read_text("utf-8")
+    assert source.count("```") == 2 * len(blocks(path)), "a block that the tests do not see"
+    for block in blocks(path):
+        assert block.language in LANGUAGES, block
+        if block.language == "console":
+            assert block.text.startswith("$ "), block
+        if block.language == "sh":
+            assert [line for line in block.text.splitlines() if not SET_UP.fullmatch(line)] == [], block
+        if block.language == "text":
+            assert block.mark in ("output", "picture"), block
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_runs_again(path: Path, tmp_path: Path) -> None:
+    """As its docstring says: the second time everything comes from the journal."""
+    folder = tmp_path / "example"
+    folder.mkdir()
+    terminal = Terminal(folder)
+    first = terminal.type(f"python {path}")
+    assert terminal.code == 0, first
+    files = {file: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    again = terminal.type(f"python {path}")
+    assert terminal.code == 0, again
+    assert again.splitlines()[-1] == first.splitlines()[-1]
+    assert {file: file.read_bytes() for file in folder.iterdir() if file.is_file()} == files, "an effect was repeated"
+    document = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    assert document is not None
+    assert f"python examples/{path.name}" in document
+
+
+def test_there_are_examples_and_the_readme_names_them() -> None:
+    assert len(EXAMPLES) >= 3
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [path.name for path in EXAMPLES if f"examples/{path.name}" not in readme] == []
+
+
+# tables and lists compared with the code
+
+
+def table(page: str, first: str) -> list[list[str]]:
+    """The rows of the table whose first heading is `first`."""
+    lines = (ROOT / page).read_text("utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|\n"))])
+    return rows
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 200
+
+
+def test_the_table_of_statuses_is_the_state_machine() -> None:
+    rows = table("docs/concepts.md", "status")
+    assert [code(row[0]) for row in rows] == [[status.value] for status in Status]
+    found = {Status(code(row[0])[0]): frozenset(map(Status, code(row[2]))) for row in rows}
+    assert found == dict(TRANSITIONS)
+
+
+def test_the_table_of_crash_points_is_complete() -> None:
+    rows = table("docs/recovery.md", "crash point")
+    assert {code(row[0])[0]: row[1] for row in rows} == faults.POINTS
+    assert all(row[2] for row in rows)
+
+
+def test_the_bounds_in_the_text_are_the_bounds_in_the_code() -> None:
+    text = (ROOT / "docs" / "recovery.md").read_text("utf-8")
+    settings = Settings()
+    assert f"{settings.backlog_records:,} records" in text
+    assert settings.backlog_s == 1
+    assert "one second" in text
+    operations = {code(row[0])[0]: row[1] for row in table("docs/operations.md", "setting")}
+    assert {name: float(value.replace(",", "")) for name, value in operations.items()} == {
+        name: float(getattr(settings, name)) for name in Settings.__slots__
+    }
+
+
+def test_the_page_on_commands_has_every_command_and_option() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    rows = {code(row[0])[0].split()[0]: row for row in table("docs/cli.md", "command")}
+    assert list(rows) == list(COMMANDS)
+    common = {name for each in cli.params for name in each.opts}
+    context = click.Context(cli)
+    for name, row in rows.items():
+        assert row[1] == COMMANDS[name][2]
+        command = cli.get_command(context, name)
+        assert command is not None
+        options = {each.opts[0] for each in command.params if isinstance(each, click.Option)} - common
+        assert set(code(row[2])) == options, name
+    assert {each for row in table("docs/cli.md", "option") for each in code(row[0])} == common - {"--help"}
+    assert "HOLDFAST_URL" in text
+
+
+def test_the_exit_codes_are_those_of_the_command_line() -> None:
+    rows = {int(row[0]): row[1] for row in table("docs/cli.md", "exit code")}
+    names = "OK FAILED USAGE NOT_FOUND CONFLICT INTEGRITY HUMAN IN_DOUBT TIMEOUT INTERRUPTED".split()
+    assert sorted(rows) == sorted(getattr(failure, name) for name in names)
+    assert {int(number) for number in re.findall(r"(?:^|[:,] )(\d+) ", cli.epilog or "")} == set(rows)
+
+
+def test_the_page_on_the_api_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    own, _, of_testing = text.partition("## `holdfast.testing`")
+    lines = re.findall(r"^\| `(?:hf\.)?(\w+)", own, flags=re.M)
+    assert sorted(lines) == sorted(hf.__all__)
+    assert set(re.findall(r"^\| `(\w+)", of_testing, flags=re.M)) == set(testing_names)
+    for kind in (hf.Run, hf.Holdfast, hf.InDoubt):
+        public = {n for n in dir(kind) if not n.startswith("_") and callable(getattr(kind, n))}
+        assert {n for n in public if f".{n}(" not in text} - {"decided"} == set(), kind
+
+
+def test_the_fault_matrix_names_tests_that_exist() -> None:
+    rows = table("docs/faults.md", "fault")
+    assert rows
+    for row in rows:
+        for each in code(row[3]):
+            file, _, name = each.partition("::")
+            assert (ROOT / file).is_file(), each
+            assert f"def {name}(" in (ROOT / file).read_text("utf-8"), each
+        assert code(row[3]), row[0]
+
+
+def test_every_row_of_the_comparison_has_a_source_and_a_date() -> None:
+    rows = table("docs/comparison.md", "peer")
+    assert rows
+    for row in rows:
+        assert re.search(r"\d", row[1]), f"no version: {row}"
+        assert row[3], f"no source: {row}"
+    assert re.search(r"20\d\d-\d\d", (ROOT / "docs" / "comparison.md").read_text("utf-8"))
+
+
+def test_the_speed_table_is_what_the_benchmark_measures() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    part = readme.partition("<!-- bench -->")[2].partition("<!-- /bench -->")[0]
+    named = re.findall(r"^\| ([^|]+?) \|", part, flags=re.M)[2:]
+    source = (ROOT / "bench" / "run.py").read_text("utf-8")
+    assert named
+    assert [name for name in named if f'"{name}' not in source] == []
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.replace("`", "").strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    source = FENCE.sub("", path.read_text("utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", source):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", FENCE.sub("", file.read_text("utf-8")), flags=re.M)
+            assert anchor in map(slug, headings), target
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in readme] == []
+
+
+def test_python_names_in_the_pages_exist() -> None:
+    for page in PAGES:
+        for name in re.findall(r"`hf\.(\w+)", FENCE.sub("", page.read_text("utf-8"))):
+            assert hasattr(hf, name), f"{page.name}: hf.{name}"
+        for name in re.findall(r"`(holdfast\.[a-z_.]+)`", page.read_text("utf-8")):
+            module, _, attribute = name.rpartition(".")
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(name)
+                continue
+            assert hasattr(importlib.import_module(module), attribute), f"{page.name}: {name}"
