@@ -224,14 +224,40 @@ async def _pending(scope: Scope, entry: Entry) -> Any:
 
 
 async def _wait_turn(scope: Scope, entry: Entry) -> None:
+    """Return when the recorded outcome is to be delivered, as many turns of the loop after its tick as when it was live.
+
+    An effect is shielded, as it was: a cancellation arrives after its outcome, and that takes one turn more.
+    """
     run = scope.run
+    is_shielded = entry.is_effect and entry.child is None
     turn: asyncio.Future[None] = run.loop.create_future()
+    has_come = is_cancelled = False
+
+    def come() -> None:
+        nonlocal has_come
+        has_come = True
+        if not turn.done():
+            turn.set_result(None)
+
+    if entry.delivered:
+        run.journal.add(Kind.noted, entry.key, "late")
     scope.in_call = True
-    run.ticks.await_recorded(entry, lambda: None if turn.done() else turn.set_result(None))
+    run.ticks.await_recorded(entry, come)
     try:
-        await turn
+        while not has_come:
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if run.dead or not is_shielded:
+                    raise
+                is_cancelled = True
+                turn = run.loop.create_future()
+        if is_shielded:
+            await asyncio.sleep(0)
     finally:
         scope.in_call = False
+    if is_cancelled:
+        raise asyncio.CancelledError
 
 
 async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool = False) -> None:
@@ -245,6 +271,8 @@ async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool
         if run.journal.backlogged:
             await run.journal.wait_backlog()
         return
+    if run.journal.backlogged:
+        await run.journal.wait_backlog()  # before its turn: what comes after that happens in a fixed number of loop turns
     turn: asyncio.Future[None] = run.loop.create_future()
 
     def complete(tick: int) -> None:
@@ -259,8 +287,6 @@ async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool
         if not shielded:
             run.ticks.withdraw(complete)
         raise
-    if run.journal.backlogged:
-        await run.journal.wait_backlog()
 
 
 def elapsed_us(since_us: int) -> int:

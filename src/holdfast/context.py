@@ -1,21 +1,16 @@
-"""The run that the current task belongs to: its branch, its calls, and the task factory that names branches.
+"""The run that the current task belongs to, its branch there, and the keys of the calls that the branch makes.
 
-A branch is named when its task is *created*, from its parent's path, the coroutine's name and how many of that name the
-parent has created. Naming it at its first durable call would let a plain `await` before that call hand one branch
-another's data. A task that is itself a durable call (`gather(search(a), search(b))`) is not a branch: it takes its key
-in the parent's scope, at creation too.
-
-`asyncio.as_completed` creates its tasks from a set, in arbitrary order; those are named by their arguments instead.
+Calls are counted per branch and name as the code makes them, whether the journal answers or not: so a call has the same
+key in every execution of the same code. How branches get their names is told in `branches`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import json
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +18,18 @@ from types import FrameType
 from typing import Any, Protocol
 
 from holdfast.clock import now_us
-from holdfast.codec import digest, encode_call
+from holdfast.codec import digest
 from holdfast.config import Settings
 from holdfast.errors import NestedCall, NotInRun, UsageError
 from holdfast.journal.journal import Journal
 from holdfast.journal.recovery import PROVEN, Doubt
 from holdfast.journal.replay import Entry, Replay, mismatch
-from holdfast.journal.ticks import Quiet, Ticks
+from holdfast.journal.ticks import Quiet, Ticks, is_about_to_end, waits_outside
 from holdfast.model import Kind, Record, RunId, RunRow, ThreadId
 from holdfast.store.base import Store
 
 _PACKAGE = str(Path(__file__).parent)
+_ASYNCIO = str(Path(asyncio.__file__).parent)
 
 
 class StepInfo:
@@ -99,7 +95,7 @@ class Host(Protocol):
 class Scope:
     """One branch of a run (or the inside of a body): where its calls and tasks get their names."""
 
-    __slots__ = ("body", "branches", "calls", "in_call", "path", "reserved", "run", "saga", "task")
+    __slots__ = ("arguments", "body", "branches", "calls", "coro", "in_call", "path", "planned", "reserved", "run", "saga", "task")
 
     def __init__(self, run: RunContext, path: str) -> None:
         self.run = run
@@ -107,6 +103,9 @@ class Scope:
         self.task: asyncio.Task[Any] | None = None
         self.calls: dict[str, int] = {}
         self.branches: dict[str, int] = {}
+        self.planned: dict[Any, str] = {}  #: occurrences of coroutines whose tasks are about to be created
+        self.arguments: dict[str, dict[str, Any]] = {}  #: of coroutines that are named by them
+        self.coro: Any = None  #: while its task is being created
         self.body: StepInfo | None = None
         self.reserved: Reservation | None = None
         self.in_call = False
@@ -122,6 +121,7 @@ class Reservation:
 
     scope: Scope
     occurrence: str
+    where: str = ""
 
 
 class Lineless:
@@ -160,13 +160,16 @@ def check_branch(scope: Scope, verb: str) -> None:
             f"{verb} was called inside the body of {scope.body.name} (run {scope.run.id}). A body is one indivisible "
             "thing: move the call into the agent, before or after."
         )
-    task = scope.task
-    if task is None:
-        scope.task = asyncio.current_task()
-    elif task is not asyncio.current_task():
+    try:
+        current = asyncio.current_task()
+    except RuntimeError:
+        current = None
+    if scope.task is None:
+        scope.task = current
+    if current is None or scope.task is not current:
         raise UsageError(
-            f"{verb} was called in a task that Holdfast did not see being created (run {scope.run.id}), so its place "
-            "in the run is unknown. Create tasks with asyncio (create_task, TaskGroup, gather) in the agent's own loop."
+            f"{verb} was called in a thread or task that Holdfast did not see being created (run {scope.run.id}), so its "
+            "place in the run is unknown. Create tasks with asyncio (create_task, TaskGroup, gather) in the agent's own loop."
         )
 
 
@@ -176,11 +179,24 @@ def body_scope(scope: Scope, info: StepInfo) -> Scope:
     return inside
 
 
+def current_scope() -> Scope | Lineless | None:
+    return _scope.get()
+
+
+def scope_in(context: contextvars.Context | None) -> Scope | Lineless | None:
+    return _scope.get() if context is None else context.get(_scope)
+
+
+def set_scope(context: contextvars.Context | None, scope: Scope | Lineless | None) -> contextvars.Context:
+    """A copy of the context (the current one, if None) with another scope."""
+    context = contextvars.copy_context() if context is None else context.copy()
+    context.run(_scope.set, scope)
+    return context
+
+
 def outside() -> contextvars.Context:
     """A copy of the current context that belongs to no run."""
-    context = contextvars.copy_context()
-    context.run(_scope.set, None)
-    return context
+    return set_scope(None, None)
 
 
 def enter(scope: Scope) -> contextvars.Token[Scope | Lineless | None]:
@@ -259,7 +275,7 @@ class RunContext:
             if scope.in_call:
                 continue
             waiter = getattr(task, "_fut_waiter", None)
-            if waiter is None or waiter.done():
+            if waiter is None or waiter.done() or is_about_to_end(waiter):
                 return Quiet.busy
             outside = outside or waits_outside(task, waiter, self.tasks)
         return Quiet.outside if outside else Quiet.settled
@@ -364,45 +380,44 @@ class RunContext:
     # calls
 
     def new_key(self, scope: Scope, name: str, explicit: str | None) -> str:
-        """The key of a call that the journal does not know."""
+        """The key of a call that was not claimed: the journal does not know it."""
         if explicit is not None:
             return explicit
+        key, scope = self._expected_key(scope, name)
+        while key in self.replay.entries:
+            scope.calls[name] += 1
+            key = f"{scope.prefix()}{name}#{scope.calls[name]}"
+        return key
+
+    def _expected_key(self, scope: Scope, name: str) -> tuple[str, Scope]:
+        """The key of the call that was counted last, and the scope in which it counts."""
         reserved = scope.reserved
-        entries = self.replay.entries
-        if reserved is not None:
-            scope.reserved = None
-            key = f"{reserved.scope.prefix()}{name}#{reserved.occurrence}"
-            if key not in entries:
-                return key
-            scope = reserved.scope
-        calls = scope.calls
-        path = scope.prefix()
-        while True:
-            occurrence = calls.get(name, 0) + 1
-            calls[name] = occurrence
-            key = f"{path}{name}#{occurrence}"
-            if key not in entries:
-                return key
+        if reserved is None:
+            return f"{scope.prefix()}{name}#{scope.calls[name]}", scope
+        reserved.scope.calls.setdefault(name, 0)
+        return f"{reserved.scope.prefix()}{name}#{reserved.occurrence}", reserved.scope
 
     def claim(self, scope: Scope, name: str, args_digest: str, explicit: str | None) -> Entry | None:
-        """The recorded call that this one is, if the journal has it."""
+        """Count a call; the recorded call that it is, if the journal has it."""
         replay = self.replay
         self.ticks.touch()
         if explicit is not None:
             if explicit in self.used_keys:
                 raise UsageError(f"Run {self.id}: {name} was called with {explicit!r} a second time; a key= names one call of a run.")
             self.used_keys.add(explicit)
+        elif scope.reserved is None:
+            scope.calls[name] = scope.calls.get(name, 0) + 1
         if not replay.has_unclaimed:
             return None
         place = scope.reserved.scope if scope.reserved is not None else scope
         asked = replay.attempted.setdefault(place.path, [])
         if len(asked) < 50:
-            asked.append(f"{name}  {caller()}")
-        entry, fits = replay.claim(place.path, name, args_digest, explicit=explicit)
-        if entry is None:
-            return None
-        scope.reserved = None
-        if not fits:
+            asked.append(f"{name}  {_where(scope)}")
+        if explicit is not None:
+            entry, fits = replay.claim_explicit(explicit, args_digest)
+        else:
+            entry, fits = replay.claim(place.path, name, args_digest, key=self._expected_key(scope, name)[0])
+        if entry is not None and not fits:
             self.journal.add(Kind.noted, entry.key, "unstable", digest=args_digest)
         return entry
 
@@ -418,197 +433,33 @@ class RunContext:
             return self.blobs[stored[1:].partition(":")[0]].decode()
         return stored
 
-    async def refuse_left_over(self, scope: Scope, name: str) -> None:
+    async def refuse_left_over(self, scope: Scope, name: str, args_digest: str) -> None:
         """Before a new effect runs: block the run if a recorded one is left over that it might be."""
         if not self.replay.has_unclaimed and self.ticks.is_replayed:
             return
-        await self.ticks.wait_replayed()
-        left = self.without_settled(self.replay.left_over_effects(scope.path))
+        replay = self.replay
+        await self.ticks.wait_replayed(lambda: not replay.left_over_effects(scope.path, name, args_digest))
+        left = self.without_settled(replay.left_over_effects(scope.path, name, args_digest))
         if left:
-            attempted = self.replay.attempted.get(scope.path, [])
+            attempted = replay.attempted.get(scope.path, [])
             await self.block(
-                mismatch(self.id, asked=f"{scope.prefix()}{name}", where=caller(), recorded=left, attempted=attempted)
+                mismatch(self.id, asked=f"{scope.prefix()}{name}", where=_where(scope), recorded=left, attempted=attempted)
             )
 
 
+def _where(scope: Scope) -> str:
+    return (scope.reserved.where if scope.reserved is not None else "") or caller()
+
+
 def caller() -> str:
-    """file:line of the user's code that made the current call."""
+    """file:line of the user's code that made the current call, or created the task that is this call."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and "/asyncio/" not in name and not name.startswith("<"):
+        if name.startswith(_ASYNCIO):
+            if frame.f_code.co_name == "_run":  # the event loop: whoever started that did not make this call
+                return ""
+        elif not name.startswith((_PACKAGE, "<")):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
-
-
-# what tasks wait for
-
-_INSIDE_CODES = frozenset(
-    code
-    for code in (
-        getattr(asyncio.tasks, "_wait", None),
-        asyncio.TaskGroup.__aexit__,
-        asyncio.Queue.get,
-        asyncio.Queue.put,
-        asyncio.Queue.join,
-        asyncio.Event.wait,
-        asyncio.Lock.acquire,
-        asyncio.Condition.wait,
-        asyncio.Semaphore.acquire,
-        asyncio.Barrier.wait,
-    )
-    if code is not None
-    for code in (code.__code__,)
-)
-
-
-def waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: dict[asyncio.Task[Any], Scope]) -> bool:
-    """Does a task wait for something that is neither a task of its run nor a primitive shared by them?"""
-    if waiter in own or hasattr(waiter, "_children"):
-        return False
-    awaited: Any = task.get_coro()
-    while awaited is not None:
-        code = getattr(awaited, "cr_code", None) or getattr(awaited, "gi_code", None) or getattr(awaited, "ag_code", None)
-        if code in _INSIDE_CODES:
-            return False
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None) or getattr(awaited, "ag_await", None)
-    return True
-
-
-# the task factory
-
-
-
-class Definition(Protocol):
-    """A decorated function: what its calls are named, and how one is made."""
-
-    name: str
-    explicit_key: str | None
-
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]: ...
-
-
-def durable_function(definition: Definition, fn: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """The function that users call: a real `async def`, recognised by the task factory."""
-
-    @functools.wraps(fn)
-    async def durable(*args: Any, **kwargs: Any) -> Any:
-        return await definition.call(args, kwargs)
-
-    return durable
-
-
-_DURABLE_CODE = durable_function(None, lambda: None).__code__  # type: ignore[arg-type]
-
-
-_AS_COMPLETED = frozenset(
-    f.__code__
-    for f in (
-        asyncio.as_completed,
-        getattr(getattr(asyncio.tasks, "_AsCompletedIterator", None), "__init__", None),
-    )
-    if f is not None and hasattr(f, "__code__")
-)
-
-
-def _is_from_as_completed() -> bool:
-    frame: FrameType | None = sys._getframe(2)
-    for _ in range(7):
-        if frame is None:
-            return False
-        if frame.f_code in _AS_COMPLETED:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _arguments(coro: Any) -> str:
-    frame = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
-    values = dict(frame.f_locals) if frame is not None else getattr(coro, "durable_arguments", dict)()
-    return encode_call(_arguments, (), values)[1][:8]
-
-
-def _describe(coro: Any) -> tuple[str, str | None] | None:
-    """Name and explicit key of the durable call that a coroutine is, or None."""
-    if getattr(coro, "cr_code", None) is _DURABLE_CODE:
-        definition: Definition = coro.cr_frame.f_locals["definition"]
-        return definition.name, definition.explicit_key
-    name = getattr(coro, "durable_name", None)
-    return (name(), None) if name is not None else None
-
-
-def _child_scope(parent: Scope, coro: Any) -> Scope:
-    by_arguments = _is_from_as_completed()
-    call = _describe(coro)
-    run = parent.run
-    if call is not None:
-        name, explicit = call
-        scope = Scope(run, parent.path)
-        if explicit is None:
-            scope.reserved = Reservation(parent, _occurrence(parent.calls, name, coro, by_arguments=by_arguments))
-        scope.saga = parent.saga
-        return scope
-    name = getattr(coro, "__name__", type(coro).__name__)
-    scope = Scope(run, f"{parent.prefix()}{name}~{_occurrence(parent.branches, name, coro, by_arguments=by_arguments)}")
-    scope.saga = parent.saga
-    run.replay.reappeared.add(scope.path)
-    return scope
-
-
-def _occurrence(counts: dict[str, int], name: str, coro: Any, *, by_arguments: bool) -> str:
-    if not by_arguments:
-        counts[name] = counts.get(name, 0) + 1
-        return str(counts[name])
-    mark = f"@{_arguments(coro)}"
-    counted = f"{name}{mark}"
-    counts[counted] = counts.get(counted, 0) + 1
-    return mark if counts[counted] == 1 else f"{mark}.{counts[counted]}"
-
-
-def install(loop: asyncio.AbstractEventLoop) -> None:
-    """Make the loop name the branches of runs; a factory that is there already goes on making the tasks."""
-    inner = loop.get_task_factory()
-    if getattr(inner, "is_holdfast", False):
-        return
-
-    def factory(
-        loop: asyncio.AbstractEventLoop,
-        coro: Coroutine[Any, Any, Any],
-        *,
-        context: contextvars.Context | None = None,
-        **options: Any,
-    ) -> asyncio.Future[Any]:
-        parent = _scope.get() if context is None else context.get(_scope)
-        if type(parent) is not Scope or parent.body is not None or parent.run.dead:
-            if parent is not None and type(coro).__name__ in ("async_generator_athrow", "async_generator_asend"):
-                context = contextvars.copy_context() if context is None else context.copy()
-                context.run(_scope.set, Lineless())
-            return _make(loop, coro, context, options)
-        context = contextvars.copy_context() if context is None else context.copy()
-        if type(coro).__name__ in ("async_generator_athrow", "async_generator_asend"):
-            context.run(_scope.set, Lineless())
-            return _make(loop, coro, context, options)
-        run = parent.run
-        scope = _child_scope(parent, coro)
-        context.run(_scope.set, scope)
-        run.lines += 1  # before the task is made: an eager one runs at once
-        task = _make(loop, coro, context, options)
-        if isinstance(task, asyncio.Task) and not task.done():
-            scope.task = task
-            run.adopt(task, scope)
-        else:
-            run.lines -= 1
-        return task
-
-    def _make(
-        loop: asyncio.AbstractEventLoop, coro: Any, context: contextvars.Context | None, options: dict[str, Any]
-    ) -> asyncio.Future[Any]:
-        if inner is None:
-            return asyncio.Task(coro, loop=loop, context=context, **options)
-        if context is not None:
-            options["context"] = context
-        return inner(loop, coro, **options)
-
-    factory.is_holdfast = True  # type: ignore[attr-defined]
-    loop.set_task_factory(factory)  # type: ignore[arg-type]

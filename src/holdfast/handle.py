@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast import control
 from holdfast.calls import Body, Options, Retry
@@ -29,7 +29,7 @@ from holdfast.verbs.child import Agent
 from holdfast.verbs.effect import Verdict
 from holdfast.verbs.step import StepDefinition
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 _POLL_S = 0.05
 _NEEDS_SOMEBODY = frozenset({Status.blocked, Status.in_doubt, Status.waiting, Status.quarantined, Status.paused})
@@ -54,7 +54,7 @@ class Here(Protocol):
     async def take_up(self, run_id: RunId, *, reopen: tuple[str, str] | None = None) -> bool: ...
 
 
-class Run(Generic[R]):
+class Run(Generic[R_co]):
     """A run, wherever it executes: look at it, wait for it, act on it.
 
     `token` ("run@thread") is all that another process needs to find it again.
@@ -122,18 +122,18 @@ class Run(Generic[R]):
 
     # waiting
 
-    async def result(self, timeout: float | None = None) -> R:
+    async def result(self, timeout: float | None = None) -> R_co:
         """Wait for the end of the run: what the agent returned, or RunFailed, RunCancelled, RunBlocked, NeedsHuman.
 
         Example: `text = await run.result(timeout=60)`
         """
         scope = scope_or_none()
         if scope is not None and scope.body is None:
-            awaited: R = await self._result_in_run(timeout)
+            awaited: R_co = await self._result_in_run(timeout)
             return awaited
         async with asyncio.timeout(timeout):
             row, text = await self._wait_decided()
-        value: R = self._outcome(row.status, row.reason, text, self._coder(row.agent))
+        value: R_co = self._outcome(row.status, row.reason, text, self._coder(row.agent))
         return value
 
     async def _result_in_run(self, timeout: float | None) -> Any:
@@ -284,11 +284,7 @@ class InDoubt:
     since: int  #: when its intent was recorded, µs
     cause: str
 
-    @overload
-    async def resolve(self, verdict: Verdict[Any], *, by: str | None = None, note: str = "") -> None: ...
-    @overload
-    async def resolve(self, verdict: Exception, *, by: str | None = None, note: str = "") -> None: ...
-    async def resolve(self, verdict: Verdict[Any] | Exception, *, by: str | None = None, note: str = "") -> None:
+    async def resolve(self, verdict: Verdict[object] | Exception, *, by: str | None = None, note: str = "") -> None:
         """Say what became of it: `hf.landed(result)`, `hf.not_landed()`, or an exception for the agent to see.
 
         Stored with who said so and why; the run goes on from there. AlreadySettled if somebody was first.

@@ -287,7 +287,7 @@ def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
     found = []
     for entry in Replay(records, generation=row.generation, code="").entries.values():
         intent = entry.intent
-        if intent is None or entry.outcome is not None:
+        if intent is None or entry.outcome is not None or entry.given is not None:
             continue
         key = str(_note(intent).get("idempotency_key", ""))
         cause = causes.get(entry.key, "crash")
@@ -361,7 +361,7 @@ class _Call:
         self.settlements: list[Record] = []
         self.usage = usage
         self.child = ""
-        self.is_effect = False
+        self.is_effect = self.is_settled = False
 
     def take(self, record: Record) -> None:
         self.first = self.first or record
@@ -374,11 +374,12 @@ class _Call:
                 self.intent = None
             case Kind.intent:
                 self.intent = record
-                self.is_effect = True
+                self.is_effect, self.is_settled = True, False
             case Kind.child:
                 self.child = str(_note(record).get("run", ""))
             case Kind.settled:
                 self.settlements.append(record)
+                self.is_settled = _note(record).get("verdict") != "refused"
                 if _note(record).get("verdict") in ("not_landed", "retry"):
                     self.intent = None
             case _:
@@ -424,7 +425,7 @@ class _Call:
         if is_live:
             status = "running"
         elif self.intent is not None:
-            status = "in doubt"
+            status = "settled" if self.is_settled else "in doubt"
         elif self.failures and self.first.kind != Kind.started:
             status = "to be retried"
         else:
@@ -456,6 +457,8 @@ def settlement_text(note: Mapping[str, Any]) -> str:
     verdict, by = str(note.get("verdict")), str(note.get("by"))
     given = note.get("given") or {}
     who = {"person": given.get("actor") or "a person", "on_doubt": "its rule"}.get(by, by)
+    if verdict == "refused":
+        return f"in doubt ({cause}) → the result that {who} gave does not fit"
     said = f"in doubt ({cause}) → {_VERDICTS.get(verdict, verdict)}, says {who}"
     return f"{said}: {given['note']}" if given.get("note") else said
 

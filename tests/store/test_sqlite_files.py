@@ -145,7 +145,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.samples import new_run, opened
 
 async def main():
-    sys.stdin.read()
+    sys.stdin.read(2)
     async with opened(lambda: SqliteStore(sys.argv[1])) as store:
         await store.create(new_run(), owner=None)
 
@@ -155,12 +155,10 @@ asyncio.run(main())
     children = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(12)]
     for child in children:
         assert child.stdin is not None
-        child.stdin.close()  # go
-    for child in children:
-        assert child.stderr is not None
-        with child.stderr:
-            errors = child.stderr.read()
-        assert child.wait(60) == 0, errors
+        child.stdin.write("go")
+        child.stdin.flush()
+    ended = [(child.communicate(timeout=60)[1], child.returncode) for child in children]
+    assert [code for _, code in ended] == [0] * len(children), ended
 
     async def count() -> object:
         async with opened(lambda: SqliteStore(tmp_path / "new" / "runs.db")) as store:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.demo_view import Lines, Silence, Stage, Terminal
-from holdfast.cli.failure import FAILED, OK, Failure
+from holdfast.cli.failure import FAILED, OK, USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.text import to_json
 from holdfast.clock import monotonic_us
@@ -34,6 +34,8 @@ def demo_command(setup: Setup, fast: bool, keep: bool) -> int:
     and after a mail left but before that was recorded. Each time a new process goes on. Then journal, mail server and a
     tally of what really ran are compared; the exit code is 1 if anything was lost or done twice.
     """
+    if setup.db is not None:
+        raise Failure("The demo has a store of its own: leave out --db, and look at it with --keep.", USAGE)
     try:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     except OSError as error:
@@ -74,7 +76,8 @@ def _play(setup: Setup, view: Stage, folder: Path, *, fast: bool, keep: bool) ->
         _tell(view, findings, took_s)
         _look_further(view, places if keep else None)
     if findings.wrong:
-        raise Failure("; ".join(f"{f.section}: {f.what}: {f.detail}" for f in findings.wrong), FAILED)
+        told = "\n".join(f"  {f.section}: {f.what}: {f.detail}" for f in findings.wrong)
+        raise Failure(f"{len(findings.wrong)} of {len(findings.all)} checks do not hold:\n{told}", FAILED)
     return OK
 
 

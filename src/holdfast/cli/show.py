@@ -306,5 +306,4 @@ def _print_journal(setup: Setup, shown: Shown) -> None:
 
 
 def _record_dict(record: Record) -> dict[str, Any]:
-    names = Record.__slots__
-    return {name: record.hash.hex() if name == "hash" else getattr(record, name) for name in names}
+    return {name: record.hash.hex() if name == "hash" else getattr(record, name) for name in Record.__annotations__}

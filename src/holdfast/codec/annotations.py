@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import lru_cache
 from typing import Any
 
@@ -25,9 +24,11 @@ def coder_for(annotation: object) -> Coder[Any]:
         return _coder_by_identity(_Identity(annotation))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Identity:
-    annotation: object
+    __slots__ = ("annotation",)
+
+    def __init__(self, annotation: object) -> None:
+        self.annotation = annotation
 
     def __hash__(self) -> int:
         return id(self.annotation)

@@ -46,7 +46,7 @@ class Coder(Generic[T]):
         try:
             return from_text(text)  # type: ignore[no-any-return]
         except ValueError as error:
-            raise Undecodable(f"{what} cannot be read: the stored text is damaged or foreign ({error}).") from None
+            raise _damaged(what, error) from None
 
     def roundtrip(self, value: T, *, what: str = "value") -> tuple[str, T]:
         """The text of a value and what it reads back as, which is what the caller of a step gets."""
@@ -54,6 +54,10 @@ class Coder(Generic[T]):
         if type(value) in ATOMS:
             return text, value
         return text, self.loads(text, what=what)
+
+
+def _damaged(what: str, error: ValueError) -> Undecodable:
+    return Undecodable(f"{what} cannot be read: the stored text is damaged or foreign ({error}).")
 
 
 class ShapeCoder(Coder[T]):
@@ -71,15 +75,17 @@ class ShapeCoder(Coder[T]):
             raise refused.error(what) from None
 
     def loads(self, text: str, *, what: str = "value") -> T:
-        value = super().loads(text, what=what)
         try:
+            value: T = from_text(text)
             self._shape.check(value)
+            return value
+        except ValueError as error:
+            raise _damaged(what, error) from None
         except Refused as refused:
             expected = describe(self.annotation)
             raise Undecodable(
                 f"{refused.where(what)} does not fit {expected}, which the code asks for now: {refused.why}"
             ) from None
-        return value
 
 
 class HopelessCoder(Coder[T]):

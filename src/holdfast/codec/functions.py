@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from holdfast.codec.annotations import coder_for
@@ -55,6 +55,8 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
 class _Plan:
     """What is known of a function before it is called."""
 
+    __slots__ = ("_coders", "fn", "heads", "hides_first", "is_simple", "positional", "signature")
+
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
         self.signature: inspect.Signature | None = None
@@ -66,16 +68,19 @@ class _Plan:
         self.positional = sum(parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
         self.heads = [(parameter.name, quote(parameter.name) + ":") for parameter in parameters]
         self.hides_first = bool(parameters) and parameters[0].name in ("self", "cls")
+        self._coders: dict[str, Coder[Any]] | None = None
 
     @property
     def name(self) -> str:
         return str(getattr(self.fn, "__name__", type_name(self.fn)))
 
-    @cached_property
+    @property
     def coders(self) -> Mapping[str, Coder[Any]]:
-        """A coder for each parameter; steps need none, and pydantic runs foreign code to make one."""
-        hints = _hints(self.fn)
-        return {name: coder_for(hints.get(name, MISSING)) for name, _ in self.heads}
+        """A coder for each parameter, made when asked: steps need none, and pydantic runs foreign code to make one."""
+        if self._coders is None:
+            hints = _hints(self.fn)
+            self._coders = {name: coder_for(hints.get(name, MISSING)) for name, _ in self.heads}
+        return self._coders
 
 
 @lru_cache(2048)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from itertools import chain, count
+from itertools import chain
 from typing import Any, Final
 
 import typing_extensions
@@ -25,28 +25,40 @@ from holdfast.codec.tags import ATOMS
 
 
 class Shape:
-    """Accepts anything; subclasses compare a value with an annotation."""
+    """Compares values with an annotation."""
 
     #: If set, the shape accepts exactly the values of these types.
     kinds: frozenset[type] | None = None
     #: Whether a value that was accepted is known to be JSON already (but for NaN and long ints).
     proves_json = False
 
-    def __init__(self, expected: str = "anything") -> None:
+    def __init__(self, expected: str) -> None:
         self.expected = expected
 
     def check(self, value: Any) -> None:
         """Raise `Refused` if the value has another shape."""
+        raise NotImplementedError
 
-    def check_each(self, keys: Iterable[Any], values: Iterable[Any]) -> None:
-        for key, value in zip(keys, values, strict=False):
-            try:
-                self.check(value)
-            except Refused as refused:
-                raise refused.within(part(key)) from None
+    def check_at(self, key: Any, value: Any) -> None:
+        try:
+            self.check(value)
+        except Refused as refused:
+            raise refused.within(part(key)) from None
+
+    def accepts_all(self, values: Iterable[Any]) -> bool:
+        """Whether a quick look is enough to know that."""
+        return False
 
     def refused(self, value: Any) -> Refused:
         return Refused(value, f"expected {self.expected}, found {type_name(value)}.")
+
+
+class _Anything(Shape):
+    def check(self, value: Any) -> None:
+        pass
+
+    def accepts_all(self, values: Iterable[Any]) -> bool:
+        return True
 
 
 class _Leaf(Shape):
@@ -54,12 +66,14 @@ class _Leaf(Shape):
 
     def __init__(self, expected: str, kinds: Iterable[type]) -> None:
         super().__init__(expected)
-        self.kinds = frozenset(kinds)
+        self.kinds = self._kinds = frozenset(kinds)
 
     def check(self, value: Any) -> None:
-        assert self.kinds is not None
-        if type(value) not in self.kinds:
+        if type(value) not in self._kinds:
             raise self.refused(value)
+
+    def accepts_all(self, values: Iterable[Any]) -> bool:
+        return self._kinds.issuperset(map(type, values))
 
 
 class _Literal(Shape):
@@ -85,9 +99,9 @@ class _Items(Shape):
     def check(self, value: Any) -> None:
         if type(value) not in self._containers:
             raise self.refused(value)
-        kinds = self._item.kinds
-        if kinds is None or not kinds.issuperset(map(type, value)):
-            self._item.check_each(count(), value)
+        if not self._item.accepts_all(value):
+            for index, item in enumerate(value):
+                self._item.check_at(index, item)
 
 
 class _Fixed(Shape):
@@ -103,7 +117,7 @@ class _Fixed(Shape):
         if len(value) != len(self._items):
             raise Refused(value, f"expected {self.expected}, found a tuple of {len(value)}.")
         for index, shape in enumerate(self._items):
-            shape.check_each((index,), (value[index],))
+            shape.check_at(index, value[index])
 
 
 class _Pairs(Shape):
@@ -117,12 +131,12 @@ class _Pairs(Shape):
     def check(self, value: Any) -> None:
         if type(value) is not dict:
             raise self.refused(value)
-        kinds = self._key.kinds
-        if kinds is None or not kinds.issuperset(map(type, value)):
-            self._key.check_each(count(), value)
-        kinds = self._item.kinds
-        if kinds is None or not kinds.issuperset(map(type, value.values())):
-            self._item.check_each(value, value.values())
+        if not self._key.accepts_all(value):
+            for index, key in enumerate(value):
+                self._key.check_at(index, key)
+        if not self._item.accepts_all(value.values()):
+            for key, item in value.items():
+                self._item.check_at(key, item)
 
 
 class _Fields(Shape):
@@ -138,7 +152,7 @@ class _Fields(Shape):
             raise self.refused(value)
         for name, shape in self._fields.items():
             if name in value:
-                shape.check_each((name,), (value[name],))
+                shape.check_at(name, value[name])
             elif name in self._required:
                 raise Refused(value, f"{self.expected} requires the key {name!r}.")
 
@@ -178,6 +192,7 @@ _LEAVES: Final[Mapping[object, tuple[type, ...]]] = {
     )
 }
 
+_ANYTHING: Final = _Anything("anything")
 _SEQUENCES: Final = frozenset({list, tuple, deque})
 _SETS: Final = frozenset({set, frozenset})
 _ITEMS: Final[Mapping[object, frozenset[type]]] = {
@@ -192,6 +207,8 @@ _ITEMS: Final[Mapping[object, frozenset[type]]] = {
     abc.Collection: _SEQUENCES | _SETS,
     abc.Iterable: _SEQUENCES | _SETS,
 }
+#: `type X = …` and its stand-in for older Pythons, which is not the same class where both exist.
+_ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", None))
 _DICTS: Final = (dict, abc.Mapping, abc.MutableMapping)
 
 
@@ -200,11 +217,14 @@ def shape_of(annotation: Any, depth: int = 0) -> Shape | None:
     if depth > 30:
         return None
     if annotation is Any or annotation is object:
-        return Shape()
+        return _ANYTHING
     if type(annotation) is typing.NewType:
         return shape_of(annotation.__supertype__, depth + 1)
-    if type(annotation) is typing_extensions.TypeAliasType:
-        return shape_of(annotation.__value__, depth + 1)
+    if type(annotation) in _ALIASES:
+        try:
+            return shape_of(annotation.__value__, depth + 1)
+        except NameError:  # of what is not defined yet
+            return None
     try:
         kinds = _LEAVES.get(annotation)
     except TypeError:  # not hashable
@@ -217,14 +237,18 @@ def shape_of(annotation: Any, depth: int = 0) -> Shape | None:
     args = typing.get_args(annotation)
     if typing.get_origin(annotation) is typing.Literal:
         return _Literal(expected, args) if ATOMS.issuperset(map(type, args)) else None
+    shapes = _shapes_of([arg for arg in args if arg is not Ellipsis], depth + 1)
+    return None if shapes is None else _container_shape(annotation, expected, shapes)
+
+
+def _shapes_of(annotations: Iterable[Any], depth: int) -> list[Shape] | None:
     shapes: list[Shape] = []
-    for arg in args:
-        if arg is not Ellipsis:
-            shape = shape_of(arg, depth + 1)
-            if shape is None:
-                return None
-            shapes.append(shape)
-    return _container_shape(annotation, expected, shapes)
+    for annotation in annotations:
+        shape = shape_of(annotation, depth)
+        if shape is None:
+            return None  # without a look at the others: in a recursive type, that would take for ever
+        shapes.append(shape)
+    return shapes
 
 
 def _container_shape(annotation: Any, expected: str, shapes: list[Shape]) -> Shape | None:
@@ -234,13 +258,13 @@ def _container_shape(annotation: Any, expected: str, shapes: list[Shape]) -> Sha
             return _Leaf(expected, chain.from_iterable(shape.kinds or () for shape in shapes))
         return _Either(expected, shapes)
     if origin in _ITEMS:
-        return _Items(expected, _ITEMS[origin], shapes[0] if shapes else Shape())
+        return _Items(expected, _ITEMS[origin], shapes[0] if shapes else _ANYTHING)
     if origin in _DICTS:
-        return _Pairs(expected, *(shapes or [Shape(), Shape()]))
+        return _Pairs(expected, *(shapes or [_ANYTHING, _ANYTHING]))
     if origin is tuple:
         is_bare = annotation in (tuple, typing.Tuple)  # noqa: UP006
         if is_bare or Ellipsis in typing.get_args(annotation):
-            return _Items(expected, frozenset({tuple}), shapes[0] if shapes else Shape())
+            return _Items(expected, frozenset({tuple}), shapes[0] if shapes else _ANYTHING)
         return _Fixed(expected, shapes)
     return None
 
@@ -251,10 +275,9 @@ def _typed_dict_shape(annotation: Any, depth: int) -> Shape | None:
         marked = typing_extensions.get_type_hints(annotation, include_extras=True)
     except Exception:  # evaluates annotations of foreign modules
         return None
-    shapes = {name: shape_of(hint, depth + 1) for name, hint in hints.items()}
-    fields = {name: shape for name, shape in shapes.items() if shape is not None}
     is_generic = hasattr(annotation, "__parameters__") and annotation.__parameters__
-    if len(fields) < len(shapes) or is_generic:
+    shapes = None if is_generic else _shapes_of(hints.values(), depth + 1)
+    if shapes is None:
         return None
     required = set(annotation.__required_keys__)
     for name, hint in marked.items():
@@ -264,4 +287,4 @@ def _typed_dict_shape(annotation: Any, depth: int) -> Shape | None:
             required.discard(name)
         elif mark in (typing.Required, typing_extensions.Required):
             required.add(name)
-    return _Fields(describe(annotation), fields, required)
+    return _Fields(describe(annotation), dict(zip(hints, shapes, strict=True)), required)

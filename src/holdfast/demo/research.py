@@ -47,7 +47,7 @@ def save(name: str, text: str) -> int:
     return Path(name).write_text(text, encoding="utf-8")
 
 
-@hf.effect(settle=0)  # changes the world: never repeated blindly
+@hf.effect  # changes the world: never repeated blindly
 def send_email(to: str, subject: str, text: str) -> str:
     tally()
     message = EmailMessage()

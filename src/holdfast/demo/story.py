@@ -250,8 +250,7 @@ class Watch:
         receipts = receipts_of(row, records)
         if not self._is_told and len(receipts) >= self._epoch - 1:
             self._is_told = True
-            told = f"{receipts[-1].replayed} calls, none of them made again"
-            self._view.line(" ", "from the journal", told, style="dim")
+            self._view.line(" ", "finds in the journal", f"{receipts[-1].replayed} completed calls", style="dim")
         for record in records:
             if record.epoch != self._epoch or record.seq in self._seen:
                 continue

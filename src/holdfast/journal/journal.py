@@ -25,6 +25,8 @@ from holdfast.store.base import Store
 Draft = tuple[str, str, str, int, int, int, int, str, "str | None", "str | None"]
 
 _BATCH = 250
+#: Kinds whose payload is a value that may be large; the other payloads are read when the journal is.
+_VALUES = frozenset({Kind.done, Kind.failed, Kind.finished})
 _OLD_US = 100_000
 _QUIET_TURNS = 3  # an effect's outcome and the next one's intent come two turns apart, and share a commit
 
@@ -121,7 +123,7 @@ class Journal:
     ) -> None:
         """One more record."""
         limit = self._settings.inline_limit
-        if payload is not None and len(payload) > limit:
+        if payload is not None and len(payload) > limit and kind in _VALUES:
             payload = self._spill(payload, f"the result of {key}")
         if args is not None and len(args) > limit:
             args = self._spill(args, f"the arguments of {key}")

@@ -15,6 +15,8 @@ from holdfast.model import OUTCOMES, Kind, Record
 
 #: Records that the tick engine does not deliver: the code learns them in another way.
 _INLINE_PREFIX = "hf."
+#: Records that say nothing about a call.
+_NO_CALL = frozenset({Kind.patched, Kind.noted, Kind.finished, Kind.reopened})
 
 
 def branch_of(key: str) -> str:
@@ -90,8 +92,7 @@ class Replay:
         self.last_tick = 0
         self.reappeared: set[str] = {""}
         self.attempted: dict[str, list[str]] = {}
-        self._by_name: dict[tuple[str, str], list[Entry]] = {}  # last call first: claimed from the end
-        self._by_digest: dict[tuple[str, str, str], list[Entry]] = {}
+        self._by_digest: dict[tuple[str, str, str], list[Entry]] = {}  # last call first: claimed from the end
         self._unclaimed = 0
         superseded = {seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]}
         codes: dict[int, str] = {}
@@ -101,24 +102,19 @@ class Replay:
                 codes[record.epoch] = note.get("code", "")
                 if record.kind == Kind.claimed:
                     self.claims.append((record.epoch, record.at, note["proof"]))
-            elif record.generation == generation:
+            elif record.generation == generation and record.kind not in _NO_CALL:
                 self._take(record, superseded=record.seq in superseded, code=codes.get(record.epoch, ""))
+            elif record.kind == Kind.patched:
+                self.patches.add(record.name)
         for entry in sorted(self.entries.values(), key=lambda e: -e.occurrence):
+            if entry.key.endswith(".undo") and entry.key.removesuffix(".undo") in self.entries:
+                entry.claimed = entry.delivered = True  # it is part of settling that call; no call of the code
+                continue
             self._unclaimed += 1
             if not entry.key.startswith("key:"):
                 self._by_digest.setdefault((entry.branch, entry.name, entry.digest), []).append(entry)
-                if _is_counted(entry.key):
-                    self._by_name.setdefault((entry.branch, entry.name), []).append(entry)
 
     def _take(self, record: Record, *, superseded: bool, code: str) -> None:
-        match record.kind:
-            case Kind.patched:
-                self.patches.add(record.name)
-                return
-            case Kind.noted | Kind.finished | Kind.reopened:
-                return
-            case _:
-                pass
         entry = self.entries.get(record.key)
         if entry is None:
             entry = self.entries[record.key] = Entry(record, code)
@@ -126,6 +122,14 @@ class Replay:
         entry.attempt = max(entry.attempt, record.attempt)
         if record.tick > self.last_tick:
             self.last_tick = record.tick
+        if record.kind in OUTCOMES:
+            entry.intent = None
+            if superseded:
+                # The run was opened again: attempts go on counting, and there are as many as at first.
+                entry.ready_at, entry.postponed = record.at, record.attempt
+            else:
+                entry.outcome = record
+            return
         match record.kind:
             case Kind.started:
                 entry.started = record
@@ -150,34 +154,35 @@ class Replay:
                     entry.given = None
                 if payload["given"]:
                     self.consumed_mail.add(payload["given"]["mail"])
-            case kind if kind in OUTCOMES:
-                entry.intent = None
-                if superseded:
-                    # The run was opened again: attempts go on counting, and there are as many as at first.
-                    entry.ready_at, entry.postponed = record.at, record.attempt
-                else:
-                    entry.outcome = record
             case _:
                 raise AssertionError(f"unknown kind {record.kind}")
 
     # claiming
 
-    def claim(self, branch: str, name: str, digest: str, *, explicit: str | None) -> tuple[Entry | None, bool]:
-        """The entry that answers this call, and whether its arguments fit. None: the journal does not know the call."""
-        if not self._unclaimed:
-            return None, True
-        if explicit is not None:
-            entry = self.entries.get(explicit)
-            if entry is None or entry.claimed:
-                return None, True
-            return self._claimed(entry), entry.digest == digest
+    def claim(self, branch: str, name: str, digest: str, *, key: str) -> tuple[Entry | None, bool]:
+        """The entry that answers this call, and whether its arguments fit. None: the journal does not know the call.
+
+        `key` is what the call would be named if it were new. The same code counts its calls in the same way; so a call
+        whose arguments are not stable is found there, and nowhere else: its neighbour may be somebody else's.
+        """
+        expected = self.entries.get(key)
+        if expected is not None and (expected.claimed or expected.name != name):
+            expected = None
+        if expected is not None and expected.digest == digest:
+            return self._claimed(expected), True
         entry = _last_unclaimed(self._by_digest.get((branch, name, digest)))
         if entry is not None:
             return self._claimed(entry), True
-        entry = _last_unclaimed(self._by_name.get((branch, name)))
-        if entry is not None and entry.code == self.code:
-            return self._claimed(entry), False
+        if expected is not None and expected.code == self.code:
+            return self._claimed(expected), False
         return None, True
+
+    def claim_explicit(self, key: str, digest: str) -> tuple[Entry | None, bool]:
+        """As `claim`, for a call that the code names itself."""
+        entry = self.entries.get(key)
+        if entry is None or entry.claimed:
+            return None, True
+        return self._claimed(entry), entry.digest == digest
 
     def _claimed(self, entry: Entry) -> Entry:
         entry.claimed = True
@@ -188,39 +193,42 @@ class Replay:
     def has_unclaimed(self) -> bool:
         return self._unclaimed > 0
 
-    def left_over_effects(self, branch: str) -> list[Entry]:
-        """Recorded effects that a new effect of this branch might be, under another name or with other arguments."""
+    def left_over_effects(self, branch: str, name: str, digest: str) -> list[Entry]:
+        """Recorded effects that a new effect of this branch might be, under another name or with other arguments.
+
+        One of the same name and arguments is it, wherever it was recorded: a loop may have become branches.
+        """
         if not self._unclaimed:
             return []
         return [
             e
             for e in self.entries.values()
-            if e.is_effect and not e.claimed and e.given is None and (e.branch == branch or e.branch not in self.reappeared)
+            if e.is_effect
+            and not e.claimed
+            and e.given is None
+            and (e.branch == branch or e.branch not in self.reappeared or (e.name, e.digest) == (name, digest))
         ]
 
     def open_intents(self) -> list[Entry]:
         """Effects that may have happened and that the code never asked for again."""
         return [e for e in self.entries.values() if e.is_open_effect and not e.claimed and e.given is None and (e.intent or e.child)]
 
-    def has_left_in(self, branch: str) -> bool:
-        """Does this branch, or one below it, have recorded calls that were not asked for yet?"""
-        if not self._unclaimed:
-            return False
-        below = f"{branch}/" if branch else ""
-        return any(
-            not e.claimed and not e.name.startswith(_INLINE_PREFIX) and (e.branch == branch or e.branch.startswith(below))
-            for e in self.entries.values()
-        )
+    @property
+    def has_left_calls(self) -> bool:
+        """Does the journal have calls of the agent that were not asked for yet, in any branch?"""
+        return self._unclaimed > 0 and any(not e.claimed and not e.name.startswith(_INLINE_PREFIX) for e in self.entries.values())
 
     # ticks
 
     def groups(self) -> list[tuple[int, list[Entry]]]:
-        """What was delivered together, in order; calls that the code cancelled are not among it."""
+        """What was delivered together, in the order of delivery; calls that the code cancelled are not among it."""
         by_tick: dict[int, list[Entry]] = {}
         for entry in self.entries.values():
             outcome = entry.outcome
             if outcome is not None and outcome.kind != Kind.cancelled and outcome.tick:
                 by_tick.setdefault(outcome.tick, []).append(entry)
+        for group in by_tick.values():
+            group.sort(key=lambda e: e.outcome.seq if e.outcome is not None else 0)
         return sorted(by_tick.items())
 
 
@@ -230,11 +238,6 @@ def _last_unclaimed(entries: list[Entry] | None) -> Entry | None:
             return entries[-1]
         entries.pop()
     return None
-
-
-def _is_counted(key: str) -> bool:
-    """Was the key given by counting (and not by arguments, where order means nothing)?"""
-    return key.rpartition("#")[2].isdecimal()
 
 
 def mismatch(run_id: str, *, asked: str, where: str, recorded: Iterable[Entry], attempted: Sequence[str]) -> dict[str, Any]:

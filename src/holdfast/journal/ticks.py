@@ -6,19 +6,24 @@ the record, and a replay delivers the same groups in the same order, so whatever
 
 The run has settled when, for a few turns of the loop, no durable call was made, no task began or ended, and no task of
 the run is about to run. A recorded call that the code does not make any more is passed by once the run has settled; as
-long as a task waits for something of its own (a timer, a socket) the replay is patient first, for a while.
+long as a task waits for something of its own (a timer, a socket) the replay is patient first, for a while. A call that
+the code once cancelled holds up what came after, for about as long as it took then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum
+from typing import Any
 
 from holdfast.journal.replay import Entry, Replay
 
 _QUIET_TURNS = 3
+_BUSY_TURNS = 500  # a task that spins (`while not ready: await asyncio.sleep(0)`) must not hold up what it waits for
 _PATIENCE_S = 1.0
+_LEAST_PATIENCE_S = 0.01
+_PATIENCE_WITH_EFFECTS_S = 10.0  # not only order is at stake: the run would be blocked
 _LOOK_AGAIN_S = 0.002
 
 
@@ -40,14 +45,16 @@ class Ticks:
         self._groups.reverse()
         self._awaited: dict[Entry, Callable[[], None]] = {}
         self._ready: list[Callable[[int], None]] = []
-        self._cancels: dict[Entry, int] = {}  # calls that were cancelled, and are not yet
-        self._replayed_waiters: list[asyncio.Future[None]] = []
+        self._cancels: dict[Entry, float] = {}  # calls that were cancelled and are not yet; for how long to wait for that
+        self._replayed_waiters: list[tuple[asyncio.Future[None], Callable[[], bool]]] = []
         self.tick = 0
         self._last_recorded = replay.last_tick
         self._activity = 0
         self._seen_activity = -1
         self._quiet_turns = 0
-        self._impatient_at = 0.0
+        self._busy_turns = 0
+        self._active_at = 0.0
+        self._patience_s = _PATIENCE_S
         self._scheduled = False
         self.stopped = False
         self.passed_late = 0  #: recorded calls made only after the replay had gone past them
@@ -83,7 +90,7 @@ class Ticks:
     def await_cancel(self, entry: Entry) -> None:
         """A call that the code once cancelled was made again; the replay holds its place until it is cancelled."""
         assert entry.outcome is not None
-        self._cancels[entry] = entry.outcome.tick
+        self._cancels[entry] = self._loop.time() + entry.outcome.took / 1_000_000 + _PATIENCE_S
         self._activity += 1
 
     def cancelled(self, entry: Entry) -> None:
@@ -112,12 +119,12 @@ class Ticks:
     def has_work(self) -> bool:
         return bool(self._ready or self._awaited)
 
-    async def wait_replayed(self) -> None:
-        """Return when the journal has no answer left to give out."""
-        if self.is_replayed:
+    async def wait_replayed(self, is_clear: Callable[[], bool]) -> None:
+        """Return when the journal has no answer left to give out; a while later unless `is_clear()` by then."""
+        if self.is_replayed and is_clear():
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._replayed_waiters.append(waiter)
+        self._replayed_waiters.append((waiter, is_clear))
         self._activity += 1
         self._schedule()
         await waiter
@@ -134,27 +141,38 @@ class Ticks:
         if self.stopped:
             return
         doing = self._tasks()
-        if self._activity != self._seen_activity or doing is Quiet.busy:
+        if self._activity != self._seen_activity:
             self._seen_activity = self._activity
+            self._quiet_turns = self._busy_turns = 0
+            self._active_at = self._loop.time()
+        elif doing is Quiet.busy and self._busy_turns < _BUSY_TURNS:
             self._quiet_turns = 0
-            self._impatient_at = self._loop.time() + _PATIENCE_S
+            self._busy_turns += 1
         else:
             self._quiet_turns += 1
         if self._quiet_turns < _QUIET_TURNS:
             self._schedule()
-            return
-        self._next(patient=doing is Quiet.outside and self._loop.time() < self._impatient_at)
+        else:
+            self._next(is_outside=doing is not Quiet.settled)
 
-    def _next(self, *, patient: bool) -> None:
+    def _look_again(self) -> None:
+        self._scheduled = True
+        self._loop.call_later(_LOOK_AGAIN_S, self._turn)
+
+    def _next(self, *, is_outside: bool) -> None:
+        quiet_s = self._loop.time() - self._active_at
         while self._groups:
             tick, group = self._groups[-1]
             waiting = [e for e in group if not e.delivered]
             missing = [e for e in waiting if e not in self._awaited]
-            late_cancels = any(at < tick for at in self._cancels.values())
-            if waiting and patient and (missing or late_cancels):
-                self._scheduled = True
-                self._loop.call_later(_LOOK_AGAIN_S, self._turn)
+            if waiting and self._is_cancel_due_before(tick):
+                self._look_again()
                 return
+            if missing and is_outside:
+                if quiet_s < self._patience_s:
+                    self._look_again()
+                    return
+                self._patience_s = max(self._patience_s / 2, _LEAST_PATIENCE_S)
             self._groups.pop()
             for entry in waiting:
                 entry.delivered = True
@@ -167,17 +185,69 @@ class Ticks:
                 self._activity += 1
                 self._schedule()
                 return
-        if self._replayed_waiters:
-            for waiter in self._replayed_waiters:
+        is_patient = is_outside and quiet_s < _PATIENCE_WITH_EFFECTS_S
+        freed = [w for w, is_clear in self._replayed_waiters if not is_patient or w.done() or is_clear()]
+        if freed:
+            self._replayed_waiters = [each for each in self._replayed_waiters if each[0] not in freed]
+            for waiter in freed:
                 if not waiter.done():
                     waiter.set_result(None)
-            self._replayed_waiters.clear()
             self._activity += 1
             self._schedule()
-            return
-        if self._ready:
+        elif self._ready:
             ready, self._ready = self._ready, []
             tick = self.next_tick()
             for complete in ready:
                 complete(tick)
             self._activity += 1
+            if self._replayed_waiters:
+                self._schedule()
+        elif self._replayed_waiters:
+            self._look_again()
+
+    def _is_cancel_due_before(self, tick: int) -> bool:
+        """Did the code cancel a call before this tick that it has not cancelled yet?"""
+        now = self._loop.time()
+        return any(e.outcome is not None and e.outcome.tick < tick and now < until for e, until in self._cancels.items())
+
+
+# what tasks wait for
+
+_INSIDE_CODES = frozenset(
+    code
+    for code in (
+        getattr(asyncio.tasks, "_wait", None),
+        asyncio.TaskGroup.__aexit__,
+        asyncio.Queue.get,
+        asyncio.Queue.put,
+        asyncio.Queue.join,
+        asyncio.Event.wait,
+        asyncio.Lock.acquire,
+        asyncio.Condition.wait,
+        asyncio.Semaphore.acquire,
+        asyncio.Barrier.wait,
+    )
+    if code is not None
+    for code in (code.__code__,)
+)
+
+
+def waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Container[object]) -> bool:
+    """Does a task wait for something that is neither a task of its run nor a primitive shared by them?"""
+    if waiter in own or hasattr(waiter, "_children"):
+        return False
+    awaited: Any = task.get_coro()
+    while awaited is not None:
+        code = getattr(awaited, "cr_code", None) or getattr(awaited, "gi_code", None) or getattr(awaited, "ag_code", None)
+        if code in _INSIDE_CODES:
+            return False
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None) or getattr(awaited, "ag_await", None)
+    return True
+
+
+def is_about_to_end(waiter: Any) -> bool:
+    """Is it a `gather` whose parts have all ended, and which hears of it in the next turn?"""
+    parts = getattr(waiter, "_children", None)
+    if not parts or waiter.done():
+        return False
+    return all(part.done() for part in parts) or any(is_about_to_end(part) for part in parts)

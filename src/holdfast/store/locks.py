@@ -67,7 +67,7 @@ class WorkerLocks:
 
     def drop(self, worker_id: WorkerId) -> None:
         """Delete a worker's lock file, own or of a dead one."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(self._file(worker_id))
         descriptor = self._held.pop(worker_id, None)
         if descriptor is not None:
@@ -82,7 +82,10 @@ class WorkerLocks:
         """Whether a worker's process lives; never waits, leaves nothing locked."""
         if worker_id in self._held:
             return Life.alive
-        return self._look(self._file(worker_id))
+        try:
+            return self._look(self._file(worker_id))
+        except StoreError:
+            return Life.unknown  # a damaged row must not hide the other workers
 
     def any_alive(self) -> bool:
         """Whether any worker of this store lives, in this process or another."""

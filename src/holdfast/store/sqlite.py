@@ -23,7 +23,7 @@ import apsw
 from holdfast import clock
 from holdfast.config import Settings
 from holdfast.errors import CorruptJournal, ForkedConnection, RunNotFound, StoreError, UsageError
-from holdfast.model import FINAL, Append, Applied, Mail, Record, RunFilter, RunId, RunRow, Worker, WorkerId
+from holdfast.model import Append, Applied, Mail, Record, RunFilter, RunId, RunRow, Worker, WorkerId
 from holdfast.store import forks, migrate
 from holdfast.store import sqlite_rows as rows
 from holdfast.store.base import Acknowledge
@@ -320,24 +320,12 @@ class SqliteStore:
 
     async def runs(self, which: RunFilter) -> list[RunRow]:
         def work(connection: apsw.Connection) -> list[RunRow]:
-            parameters: dict[str, Any] = {
-                "statuses": None if which.status is None else json.dumps(sorted(which.status)),
-                "agent": which.agent,
-                "thread_id": which.thread_id,
-                "parent_id": which.parent_id,
-                "since": which.since,
-                "before_at": None,
-                "before_id": which.before_id,
-                "limit": which.limit,
-                "owners": json.dumps(sorted(which.orphaned_from)) if which.orphaned_from else None,
-                "prefix": which.id_prefix,
-                "status": min(which.status) if which.status else None,
-            }
+            name, parameters = rows.listing(which)
             if which.before_id is not None:
                 parameters["before_at"] = connection.execute(self._queries["cursor_position"], (which.before_id,)).get
                 if parameters["before_at"] is None:
                     raise RunNotFound(f"There is no run {which.before_id} to list on from.")
-            found = self._rows(connection, _listing(which), parameters)
+            found = self._rows(connection, name, parameters)
             return [rows.read_run(values, lenient=True) for values in found]
 
         return await self._read(work)
@@ -488,20 +476,3 @@ class SqliteStore:
         if self.trouble is not None:
             found["trouble"] = self.trouble
         return found
-
-
-def _listing(which: RunFilter) -> str:
-    """The query whose index fits the filter best."""
-    if which.id_prefix:
-        return "runs_by_prefix"
-    if which.orphaned_from:
-        return "runs_by_owner"
-    if which.parent_id is not None:
-        return "runs_by_parent"
-    if which.thread_id is not None:
-        return "runs_by_thread"
-    if which.status is not None and len(which.status) == 1:
-        return "runs_by_status"
-    if which.status is not None and not which.status & FINAL:
-        return "runs_by_statuses"
-    return "runs_by_agent" if which.agent is not None else "runs_newest"

@@ -8,7 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.errors import CorruptJournal
-from holdfast.model import Append, Kind, Mail, Record, RunId, RunRow, Status, ThreadId, Worker, WorkerId
+from holdfast.model import (
+    FINAL,
+    Append,
+    Kind,
+    Mail,
+    Record,
+    RunFilter,
+    RunId,
+    RunRow,
+    Status,
+    ThreadId,
+    Worker,
+    WorkerId,
+)
 
 #: Kinds that are no progress, since a run that always dies at the same call writes them too: the count of claims stays.
 _NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
@@ -111,6 +124,39 @@ def state_parameters(row: RunRow) -> dict[str, Any]:
         "summary": dump(row.summary),
         "digest": row.digest,
     }
+
+
+def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
+    """The query whose index fits a filter best, and its parameters, except where a cursor stands."""
+    return _best_index(which), {
+        "statuses": None if which.status is None else json.dumps(sorted(which.status)),
+        "agent": which.agent,
+        "thread_id": which.thread_id,
+        "parent_id": which.parent_id,
+        "since": which.since,
+        "before_at": None,
+        "before_id": which.before_id,
+        "limit": which.limit,
+        "owners": json.dumps(sorted(which.orphaned_from)) if which.orphaned_from else None,
+        "prefix": which.id_prefix,
+        "status": min(which.status) if which.status else None,
+    }
+
+
+def _best_index(which: RunFilter) -> str:
+    if which.id_prefix:
+        return "runs_by_prefix"
+    if which.orphaned_from:
+        return "runs_by_owner"
+    if which.parent_id is not None:
+        return "runs_by_parent"
+    if which.thread_id is not None:
+        return "runs_by_thread"
+    if which.status is not None and len(which.status) == 1:
+        return "runs_by_status"
+    if which.status is not None and not which.status & FINAL:
+        return "runs_by_statuses"
+    return "runs_by_agent" if which.agent is not None else "runs_newest"
 
 
 def read_rows(cell: bytes) -> list[list[Any]]:

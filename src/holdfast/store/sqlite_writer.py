@@ -221,7 +221,6 @@ class Writer:
         if self._suspect:
             self._reopen()
         self._begin()
-        started = clock.monotonic_us()
         try:
             outcomes = self._apply_quickly(ops) if quick and not again else self._apply_carefully(ops, again)
             if outcomes is None:
@@ -234,7 +233,9 @@ class Writer:
             for before, _ in points:
                 faults.point(before) if before else None
             self._suspect = True
+            started = clock.monotonic_us()
             self._transaction.execute("COMMIT")
+            self._note_duration(clock.monotonic_us() - started)
             for _, after in points:
                 faults.point(after) if after else None
             self._suspect = False
@@ -243,7 +244,6 @@ class Writer:
             self._suspect = self._suspect or (isinstance(error, SYSTEMIC) and not is_full(error))
             self._roll_back()
             raise
-        self._note_duration(clock.monotonic_us() - started)
         return outcomes
 
     def _apply_quickly(self, ops: list[Op]) -> list[tuple[Op, Any]] | None:
@@ -345,6 +345,7 @@ class Writer:
 
     def _reopen(self) -> None:
         close_quietly(self.connection, checkpoint=False)
+        self._look()  # whatever is at that path now would be opened
         self._adopt(self._connect())
         self._suspect = True
         # Where others use the log or there is no space, the commit that follows has to do: it syncs the log.

@@ -177,7 +177,7 @@ async def what_is_refused_takes_nothing_else_with_it(make: MakeStore) -> None:
         good = [extend(row, Kind.done) for row in rows]
         fenced = dataclasses.replace(good[1], row=dataclasses.replace(good[1].row, epoch=7))
         double = dataclasses.replace(good[2], records=good[2].records * 2)  # the same seq twice
-        invalid = dataclasses.replace(good[3], records=(dataclasses.replace(good[3].records[0], name="\ud800"),))
+        invalid = dataclasses.replace(good[3], records=(good[3].records[0]._replace(name="\ud800"),))
         results = await append(store, good[0], fenced, double, invalid, good[4])
         assert results[:2] == [Applied.committed, Applied.fenced]
         assert isinstance(results[2], StoreError)
@@ -361,7 +361,7 @@ async def text_is_stored_as_it_is(make: MakeStore) -> None:
         ]
         step = extend(row, *[Kind.done] * len(texts), payload=None)
         records = tuple(
-            dataclasses.replace(record, payload=text, args=text, name=text, key=text, args_digest=text)
+            record._replace(payload=text, args=text, name=text, key=text, args_digest=text)
             for record, text in zip(step.records, texts, strict=True)
         )
         assert await append(store, dataclasses.replace(step, records=records)) == [Applied.committed]

@@ -19,9 +19,11 @@ _SOURCE = str(Path(holdfast.__file__).parent.parent)
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for a process that must find this Holdfast, with no fault unless `more` has one."""
+    """For a process that must import what this one can, with no fault unless `more` has one."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    paths = [_SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])]
+    # What the interpreter comes with is left out: as part of PYTHONPATH it would come first.
+    own = [each for each in sys.path if not each.startswith((sys.prefix, sys.base_prefix))]
+    paths = dict.fromkeys([_SOURCE, *(os.path.abspath(each) for each in own)])
     return inherited | {"PYTHONPATH": os.pathsep.join(paths)} | dict(more or {})
 
 

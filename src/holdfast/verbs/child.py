@@ -31,12 +31,14 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Agent(Generic[P, R]):
+class Agent(Generic[P, R_co]):
     """A durable program: an `async` function whose steps and effects are recorded."""
+
+    __name__: str
 
     def __init__(
         self,
-        fn: Callable[P, Coroutine[Any, Any, R]],
+        fn: Callable[P, Coroutine[Any, Any, R_co]],
         *,
         name: str | None = None,
         version: str | None = None,
@@ -45,16 +47,16 @@ class Agent(Generic[P, R]):
         if not inspect.iscoroutinefunction(fn):
             raise UsageError(f"@hf.agent takes an async function; {getattr(fn, '__name__', fn)!r} is not one. Make it `async def`.")
         self.fn = fn
-        self.name = checked_name(name, fn)
+        self.name: str = checked_name(name, fn)
         self.version = version
         self.timeout_s = timeout_s
         functools.update_wrapper(self, fn)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         return Call(self, args, kwargs)
 
     @functools.cached_property
-    def coder(self) -> Coder[R]:
+    def coder(self) -> Coder[R_co]:
         return coder_for(result_annotation(self.fn))
 
     @functools.cached_property
@@ -77,14 +79,14 @@ def _tokens(fn: Callable[..., Any]) -> str:
 _LAYOUT = frozenset({tokenize.COMMENT, tokenize.NL})
 
 
-class Call(Coroutine[Any, Any, R]):
+class Call(Coroutine[Any, Any, R_co]):
     """An agent with its input: what to run. `await` it inside a run; elsewhere pass it to `hf.run` or `app.start`."""
 
-    def __init__(self, agent: Agent[..., R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, agent: Agent[..., R_co], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.agent = agent
         self.args = args
-        self.kwargs = dict(kwargs)
-        self._coroutine: Coroutine[Any, Any, R] | None = None
+        self.kwargs: dict[str, Any] = dict(kwargs)
+        self._coroutine: Coroutine[Any, Any, R_co] | None = None
 
     @functools.cached_property
     def encoded(self) -> tuple[str, str]:
@@ -92,7 +94,7 @@ class Call(Coroutine[Any, Any, R]):
         return encode_input(self.agent.fn, self.args, self.kwargs)
 
     @classmethod
-    def decoded(cls, agent: Agent[..., R], text: str) -> Call[R]:
+    def decoded(cls: type[Call[R]], agent: Agent[..., R], text: str) -> Call[R]:
         """The call that was stored."""
         args, kwargs = decode_input(agent.fn, text)
         return cls(agent, args, kwargs)
@@ -103,7 +105,7 @@ class Call(Coroutine[Any, Any, R]):
     def durable_arguments(self) -> dict[str, Any]:
         return {"args": self.args, **self.kwargs}
 
-    def __await__(self) -> Generator[Any, Any, R]:
+    def __await__(self) -> Generator[Any, Any, R_co]:
         return _await_child(self).__await__()
 
     # a coroutine as well, so that create_task and TaskGroup take it
@@ -198,7 +200,7 @@ async def _start_once(scope: Scope, call: Call[Any], entry: Any, thread_id: str 
     run = scope.run
     args_text, args_digest = call.encoded
     if entry is None:
-        await run.refuse_left_over(scope, call.agent.name)
+        await run.refuse_left_over(scope, call.agent.name, args_digest)
         key = run.new_key(scope, call.agent.name, None)
     else:
         key = str(entry.key)
@@ -232,7 +234,7 @@ async def _wait_child(scope: Scope, call: Call[R], key: str) -> R:
     error: Exception | None = None
     try:
         value = read(call.agent.coder)
-        payload = call.agent.coder.dumps(value, what=f"the result of {key}")
+        payload = call.agent.coder.dumps(cast("R", value), what=f"the result of {key}")
     except RunError as failed:
         error = failed
         payload = encode_error(failed)

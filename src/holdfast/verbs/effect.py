@@ -12,9 +12,10 @@ import contextvars
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast import faults
+from holdfast.branches import durable_function
 from holdfast.calls import (
     Body,
     Duration,
@@ -34,24 +35,27 @@ from holdfast.calls import (
 )
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import decode_error, encode_call, encode_error, encode_input, roundtrip_error
-from holdfast.context import RunContext, Scope, StepInfo, check_branch, durable_function, scope_or_none
+from holdfast.context import RunContext, Scope, StepInfo, check_branch, scope_or_none
 from holdfast.errors import EffectInDoubt, EffectUndone, RetryLater, Undecodable, Unserialisable, UsageError
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
-R_co = TypeVar("R_co", covariant=True)
+S_contra = TypeVar("S_contra", contravariant=True)
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Generic[T]):
+class Verdict(Generic[T_co]):
     """Whether an effect in doubt happened; make one with `landed(result)` or `not_landed()`."""
 
     has_landed: bool
-    result: T | None = None
+    result: T_co | None = None
 
 
 def landed(result: T) -> Verdict[T]:
@@ -62,7 +66,7 @@ def landed(result: T) -> Verdict[T]:
     return Verdict(has_landed=True, result=result)
 
 
-def not_landed() -> Verdict[Any]:
+def not_landed() -> Verdict[Never]:
     """It did not happen; a new attempt is safe. Return it from `verify`, or pass it to `InDoubt.resolve`.
 
     Example: `return hf.not_landed()`
@@ -70,23 +74,48 @@ def not_landed() -> Verdict[Any]:
     return Verdict(has_landed=False)
 
 
-class Effect(Protocol[P, R_co]):
+class BoundEffect(Protocol[P, T_co]):
+    """An effect that is a method, taken from its object."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+
+
+class EffectMethod(Protocol[S_contra, P, T_co]):
+    """An effect that can be a method: its first argument is the object, or the class."""
+
+    async def __call__(self, owner: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+
+
+class Effect(Protocol[P, R]):
     """An async function that changes the world; interrupted calls are settled, never repeated blindly."""
 
     __name__: str
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    # In a class it is a method. An option variant of it is a function again, so a bound one has no options.
+    @overload
+    def __get__(self: EffectMethod[type[S], Q, T], instance: S | None, owner: type[S], /) -> BoundEffect[Q, T]: ...
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> Effect[P, R]: ...
+    @overload
+    def __get__(self: EffectMethod[S, Q, T], instance: S, owner: type | None = None, /) -> BoundEffect[Q, T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None, /) -> Effect[P, R]: ...
 
     def with_options(
         self, *, key: str | None = None, retries: int | Retry | None = None, timeout: Duration | None = None
-    ) -> Effect[P, R_co]:
+    ) -> Effect[P, R]:
         """The same effect with other options; `key=` names one call explicitly, once per run.
 
         Example: `await pay.with_options(key=f"invoice-{number}")(amount)`
         """
         ...
 
-    def verify(self, fn: Callable[P, Coroutine[Any, Any, Verdict[Any]]], /) -> Callable[P, Coroutine[Any, Any, Verdict[Any]]]:
+    @overload
+    def verify(self, fn: Callable[P, Verdict[R]], /) -> Callable[P, Verdict[R]]: ...
+    @overload
+    def verify(self, fn: Callable[P, Coroutine[Any, Any, Verdict[R]]], /) -> Callable[P, Coroutine[Any, Any, Verdict[R]]]:
         """Declare how to find out whether a call that was cut off happened.
 
         Example:
@@ -97,7 +126,12 @@ class Effect(Protocol[P, R_co]):
         """
         ...
 
-    def undo(self, fn: Callable[..., Coroutine[Any, Any, None]], /) -> Callable[..., Coroutine[Any, Any, None]]:
+    @overload
+    def undo(self, fn: Callable[Concatenate[R | None, P], None], /) -> Callable[Concatenate[R | None, P], None]: ...
+    @overload
+    def undo(
+        self, fn: Callable[Concatenate[R | None, P], Coroutine[Any, Any, None]], /
+    ) -> Callable[Concatenate[R | None, P], Coroutine[Any, Any, None]]:
         """Declare how to take a call back: for sagas and `on_doubt="undo"`. It must be safe to repeat.
 
         The first argument is the effect's result, or None if it is in doubt whether there is one.
@@ -129,8 +163,8 @@ def effect(
     name: str | None = None,
     retries: int | Retry = 0,
     timeout: Duration | None = None,
-    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
-    raises: type[BaseException] | tuple[type[BaseException], ...] = (),
+    retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    raises: type[Exception] | tuple[type[Exception], ...] = (),
     on_doubt: OnDoubt = "ask",
     settle: Duration = 5,
 ) -> EffectDecorator: ...
@@ -141,8 +175,8 @@ def effect(
     name: str | None = None,
     retries: int | Retry = 0,
     timeout: Duration | None = None,
-    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
-    raises: type[BaseException] | tuple[type[BaseException], ...] = (),
+    retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    raises: type[Exception] | tuple[type[Exception], ...] = (),
     on_doubt: OnDoubt = "ask",
     settle: Duration = 5,
 ) -> Any:
@@ -219,8 +253,8 @@ class EffectDefinition:
         self.options = options
         self.rules = rules
         self.undoes = undoes  #: the idempotency key of the call that this one takes back
-        self.name = options.name
-        self.explicit_key = options.explicit_key
+        self.name: str = options.name
+        self.explicit_key: str | None = options.explicit_key
 
     def function(self) -> Effect[..., Any]:
         function = durable_function(self, self.body.fn)
@@ -265,7 +299,7 @@ class EffectDefinition:
         if entry is None:
             scope.in_call = True
             try:
-                await run.refuse_left_over(scope, self.name)
+                await run.refuse_left_over(scope, self.name, args_digest)
             finally:
                 scope.in_call = False
         key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)

@@ -5,17 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from holdfast.context import in_branch
 from holdfast.errors import UsageError
 from holdfast.model import Kind
 
 T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
 _NAME = "hf.race"
 
 
-async def race(*awaitables: Awaitable[T]) -> T:
+# What differs in type is a union; mypy alone would say `object`.
+@overload
+async def race(first: Awaitable[T1], second: Awaitable[T2], /) -> T1 | T2: ...
+@overload
+async def race(first: Awaitable[T1], second: Awaitable[T2], third: Awaitable[T3], /) -> T1 | T2 | T3: ...
+@overload
+async def race(
+    first: Awaitable[T1], second: Awaitable[T2], third: Awaitable[T3], fourth: Awaitable[T4], /
+) -> T1 | T2 | T3 | T4: ...
+@overload
+async def race(first: Awaitable[T], /, *others: Awaitable[T]) -> T: ...
+async def race(*awaitables: Awaitable[Any]) -> Any:
     """Return what the first of them returns (or raise what it raises), and cancel the others.
 
     Of several that end together, the first in the argument list wins. A resumed run has the same winner.
@@ -27,20 +42,27 @@ async def race(*awaitables: Awaitable[T]) -> T:
         raise UsageError("hf.race() needs at least one awaitable.")
     run = scope.run
     entry = run.claim(scope, _NAME, "", None)
+    key = entry.key if entry is not None else run.new_key(scope, _NAME, None)
+    outcome = entry.outcome if entry is not None else None
     tasks = [asyncio.ensure_future(each) for each in awaitables]
+    winner: int | None = None
     try:
-        if entry is not None and entry.outcome is not None:
-            entry.delivered = True
-            winner = int(json.loads(entry.outcome.payload or "{}")["winner"])
-            if winner >= len(tasks):
-                await run.block({"why": "race changed", "asked": entry.key, "detail": f"recorded winner {winner} of {len(tasks)}"})
-            await asyncio.wait({tasks[winner]})
+        if outcome is not None and outcome.kind == Kind.done:
+            recorded = int(json.loads(outcome.payload or "{}")["winner"])
+            if recorded >= len(tasks):
+                await run.block({"why": "race changed", "asked": key, "detail": f"recorded winner {recorded} of {len(tasks)}"})
+            await asyncio.wait({tasks[recorded]})
+            winner = recorded
         else:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             winner = next(i for i, task in enumerate(tasks) if task.done())
-            key = entry.key if entry is not None else run.new_key(scope, _NAME, None)
-            run.journal.add(Kind.done, key, _NAME, payload=json.dumps({"winner": winner}))
+            if outcome is None:
+                run.journal.add(Kind.done, key, _NAME, payload=json.dumps({"winner": winner}))
         return tasks[winner].result()
+    except asyncio.CancelledError:
+        if winner is None and outcome is None and not run.dead:
+            run.journal.add(Kind.cancelled, key, _NAME, tick=run.ticks.tick)
+        raise
     finally:
         await _cancel(tasks)
 

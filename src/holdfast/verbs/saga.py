@@ -6,7 +6,7 @@ reverse order of their outcomes. Each undo is an effect of its own: recorded, re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -45,7 +45,7 @@ class Saga:
 
 
 @asynccontextmanager
-async def saga() -> AsyncIterator[Saga]:
+async def saga() -> AsyncGenerator[Saga, None]:
     """Undo the effects of the block if it does not succeed.
 
     Effects that declare `.undo` are taken back in reverse order of their outcomes when an exception (or a cancellation)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast import faults
+from holdfast.branches import durable_function
 from holdfast.calls import (
     Body,
     Duration,
@@ -29,15 +30,30 @@ from holdfast.calls import (
 )
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import encode_call, encode_error, roundtrip_error
-from holdfast.context import RunContext, Scope, StepInfo, check_branch, durable_function, scope_or_none
+from holdfast.context import RunContext, Scope, StepInfo, check_branch, scope_or_none
 from holdfast.errors import HoldfastError, RetryLater, StepError
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+S = TypeVar("S")
 R_co = TypeVar("R_co", covariant=True)
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class BoundStep(Protocol[P, R_co]):
+    """A step that is a method, taken from its object."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class StepMethod(Protocol[S_contra, P, R_co]):
+    """A step that can be a method: its first argument is the object, or the class."""
+
+    async def __call__(self, owner: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Step(Protocol[P, R_co]):
@@ -45,7 +61,17 @@ class Step(Protocol[P, R_co]):
 
     __name__: str
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    # In a class it is a method. An option variant of it is a function again, so a bound one has no options.
+    @overload
+    def __get__(self: StepMethod[type[S], Q, R], instance: S | None, owner: type[S], /) -> BoundStep[Q, R]: ...
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> Step[P, R_co]: ...
+    @overload
+    def __get__(self: StepMethod[S, Q, R], instance: S, owner: type | None = None, /) -> BoundStep[Q, R]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None, /) -> Step[P, R_co]: ...
 
     def with_options(
         self, *, key: str | None = None, retries: int | Retry | None = None, timeout: Duration | None = None
@@ -76,8 +102,8 @@ def step(
     name: str | None = None,
     retries: int | Retry = 0,
     timeout: Duration | None = None,
-    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (Exception,),
-    raises: type[BaseException] | tuple[type[BaseException], ...] = (),
+    retry_on: type[Exception] | tuple[type[Exception], ...] = (Exception,),
+    raises: type[Exception] | tuple[type[Exception], ...] = (),
 ) -> StepDecorator: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -86,8 +112,8 @@ def step(
     name: str | None = None,
     retries: int | Retry = 0,
     timeout: Duration | None = None,
-    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (Exception,),
-    raises: type[BaseException] | tuple[type[BaseException], ...] = (),
+    retry_on: type[Exception] | tuple[type[Exception], ...] = (Exception,),
+    raises: type[Exception] | tuple[type[Exception], ...] = (),
 ) -> Any:
     """Make a function a step: safe to repeat (reads, model calls, computation), its result recorded.
 
@@ -119,8 +145,8 @@ class StepDefinition:
     def __init__(self, body: Body, options: Options) -> None:
         self.body = body
         self.options = options
-        self.name = options.name
-        self.explicit_key = options.explicit_key
+        self.name: str = options.name
+        self.explicit_key: str | None = options.explicit_key
         self._is_checked = False
 
     def function(self) -> Step[..., Any]:

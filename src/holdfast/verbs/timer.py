@@ -38,6 +38,7 @@ class timeout:  # noqa: N801 - used as a verb
         self._scope = scope = in_branch("hf.timeout()")
         self._run = run = scope.run
         self._task = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task is not None else 0
         entry = run.claim(scope, _NAME, "", None)
         self._entry = entry
         self._began = monotonic_us()
@@ -96,6 +97,7 @@ class timeout:  # noqa: N801 - used as a verb
             if not self._expired and not run.dead:
                 self._record(expired=False, tick=0)
         if self._expired and self._task is not None:
-            self._task.uncancel()
-            if kind is asyncio.CancelledError and not run.dead:
+            # If somebody else cancelled the task as well, it is theirs to end.
+            is_own = self._task.uncancel() <= self._cancelling
+            if is_own and kind is asyncio.CancelledError and not run.dead:
                 raise TimeoutError(f"hf.timeout({self._seconds:g}) expired") from error

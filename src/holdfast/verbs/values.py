@@ -83,7 +83,7 @@ def patched(patch_id: str) -> bool:
     run = scope.run
     if patch_id in run.replay.patches:
         return True
-    if patch_id in run.unpatched or run.replay.has_left_in(scope.path):
+    if patch_id in run.unpatched or run.replay.has_left_calls:
         run.unpatched.add(patch_id)
         return False
     run.replay.patches.add(patch_id)

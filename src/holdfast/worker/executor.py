@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from holdfast.branches import install
 from holdfast.clock import now_us
 from holdfast.codec import blob_digest
 from holdfast.config import Settings
-from holdfast.context import RunContext, install
+from holdfast.context import RunContext
 from holdfast.errors import ConflictingStart, CorruptJournal, RunNotFound, StoreError, UsageError
 from holdfast.handle import Run
 from holdfast.ids import new_nonce, new_run_id, new_thread_id
@@ -208,6 +209,8 @@ class Executor:
             return False
         if not self.lease.is_open:
             await self.open()
+        if await self._is_held(run_id):
+            return False
         row, records, blobs = await self.load(run_id)
         if row.status is Status.quarantined or (row.status in FINAL and (reopen is None or row.status is Status.done)):
             return False
@@ -242,6 +245,13 @@ class Executor:
             refuse=loop_reason,
         )
         return True
+
+    async def _is_held(self, run_id: RunId) -> bool:
+        """Does a living process own the run? A cheap look before the whole journal is loaded."""
+        row = await self.store.run(run_id)
+        if row is None:
+            raise RunNotFound(f"There is no run {run_id} in {self.store.url}.")
+        return row.owner is not None and row.owner not in await self.store.dead_workers()
 
     async def load(self, run_id: RunId) -> tuple[RunRow, list[Record], dict[str, bytes]]:
         """A run with all it has, verified; a corrupt one is quarantined."""

@@ -1,0 +1,207 @@
+"""The task factory that names the branches of a run.
+
+A branch is named when its task is *created*, from its parent's path, the coroutine's name and how many of that name the
+parent has created. Naming it at its first durable call would let a plain `await` before that call hand one branch
+another's data. A task that is itself a durable call (`gather(search(a), search(b))`) is not a branch: it takes its key
+in the parent's scope, at creation too.
+
+`asyncio.as_completed` creates its tasks from a set, in arbitrary order. What it was given as a list is named in the
+list's order; otherwise by its arguments, which therefore must tell one from the other. `asyncio.wait_for` runs its
+coroutine as part of the caller from Python 3.12 on; the task that 3.11 makes for it is no branch either.
+
+The finalisers of generators run whenever the garbage collector comes by: they have no place in any run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+from holdfast.codec import encode_call
+from holdfast.context import Lineless, Reservation, Scope, caller, current_scope, scope_in, set_scope
+from holdfast.errors import UsageError
+
+_ASYNCIO = str(Path(asyncio.__file__).parent)
+_FRAMES = 12
+_FINALISER = "async_generator_athrow"
+
+
+class Definition(Protocol):
+    """A decorated function: what its calls are named, and how one is made."""
+
+    name: str
+    explicit_key: str | None
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]: ...
+
+
+def durable_function(definition: Definition, fn: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """The function that users call: a real `async def`, recognised by the task factory."""
+
+    @functools.wraps(fn)
+    async def durable(*args: Any, **kwargs: Any) -> Any:
+        return await definition.call(args, kwargs)
+
+    return durable
+
+
+_DURABLE_CODE = durable_function(None, lambda: None).__code__  # type: ignore[arg-type]
+
+
+def _codes(*functions: Any) -> frozenset[CodeType]:
+    return frozenset(f.__code__ for f in functions if hasattr(f, "__code__"))
+
+
+_WAIT_FOR = _codes(asyncio.wait_for)
+_AS_COMPLETED = _codes(
+    asyncio.as_completed,
+    getattr(getattr(asyncio.tasks, "_AsCompletedIterator", None), "__init__", None),
+)
+
+
+def _creator() -> FrameType | None:
+    """The frame of `wait_for` or `as_completed`, if that is what creates the task, with nothing in between."""
+    frame: FrameType | None = sys._getframe(2)
+    was_in_asyncio = False
+    for _ in range(_FRAMES):
+        if frame is None:
+            return None
+        if frame.f_code in _WAIT_FOR or frame.f_code in _AS_COMPLETED:
+            return frame
+        is_in_asyncio = frame.f_code.co_filename.startswith(_ASYNCIO)
+        if was_in_asyncio and not is_in_asyncio:
+            return None
+        was_in_asyncio = is_in_asyncio
+        frame = frame.f_back
+    return None
+
+
+def _describe(coro: Any) -> tuple[str, str | None] | None:
+    """Name and explicit key of the durable call that a coroutine is, or None."""
+    if getattr(coro, "cr_code", None) is _DURABLE_CODE:
+        definition: Definition = coro.cr_frame.f_locals["definition"]
+        return definition.name, definition.explicit_key
+    name = getattr(coro, "durable_name", None)
+    return (name(), None) if name is not None else None
+
+
+def _child_scope(parent: Scope, coro: Any) -> Scope:
+    creator = _creator()
+    call = _describe(coro)
+    run = parent.run
+    if call is not None:
+        scope = Scope(run, parent.path)
+        if call[1] is None:
+            where = caller() if run.replay.has_unclaimed else ""
+            scope.reserved = Reservation(parent, _occurrence(parent, coro, creator), where)
+    elif creator is not None and creator.f_code in _WAIT_FOR:
+        scope = Scope(run, parent.path)
+        scope.calls, scope.branches = parent.calls, parent.branches
+    else:
+        scope = Scope(run, f"{parent.prefix()}{_name(coro)}~{_occurrence(parent, coro, creator)}")
+        run.replay.reappeared.add(scope.path)
+    scope.saga = parent.saga
+    return scope
+
+
+def _name(coro: Any) -> str:
+    return str(getattr(coro, "__name__", type(coro).__name__))
+
+
+def _occurrence(parent: Scope, coro: Any, creator: FrameType | None) -> str:
+    """Which of its name the coroutine is, among those that its parent made."""
+    if creator is None or creator.f_code not in _AS_COMPLETED:
+        return _count(parent, coro)
+    if coro not in parent.planned:
+        given = creator.f_locals.get("aws", creator.f_locals.get("fs"))
+        if isinstance(given, list | tuple):
+            coros = [each for each in dict.fromkeys(given) if isinstance(each, Coroutine)]
+            parent.planned = {each: _count(parent, each) for each in coros if not _has_own_key(each)}
+    planned = parent.planned.pop(coro, None)
+    return planned or _count_by_arguments(parent, coro)
+
+
+def _has_own_key(coro: Any) -> bool:
+    call = _describe(coro)
+    return call is not None and call[1] is not None
+
+
+def _count(parent: Scope, coro: Any, mark: str = "") -> str:
+    call = _describe(coro)
+    counts, name = (parent.branches, _name(coro)) if call is None else (parent.calls, call[0])
+    number = counts[f"{name}{mark}"] = counts.get(f"{name}{mark}", 0) + 1
+    if not mark:
+        return str(number)
+    return mark if number == 1 else f"{mark}.{number}"
+
+
+def _count_by_arguments(parent: Scope, coro: Any) -> str:
+    frame = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
+    values = dict(frame.f_locals) if frame is not None else getattr(coro, "durable_arguments", dict)()
+    mark = f"@{encode_call(_count_by_arguments, (), values)[1][:8]}"
+    if values != parent.arguments.setdefault(f"{_name(coro)}{mark}", values):
+        raise UsageError(
+            f"as_completed() was given several {_name(coro)}(…) that differ only in what cannot be stored (run {parent.run.id}), "
+            "in no certain order. Give it a list, so that they can be told apart after a crash."
+        )
+    return _count(parent, coro, mark)
+
+
+def install(loop: asyncio.AbstractEventLoop) -> None:
+    """Make the loop name the branches of runs; a factory that is there already goes on making the tasks."""
+    inner = loop.get_task_factory()
+    if getattr(inner, "is_holdfast", False):
+        return
+
+    def factory(
+        loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        context: contextvars.Context | None = None,
+        **options: Any,
+    ) -> asyncio.Future[Any]:
+        if type(coro).__name__ == _FINALISER:
+            return _make(loop, coro, set_scope(context, Lineless()), options)
+        given = scope_in(context)
+        if type(given) is Scope and given.coro is coro:  # another factory lies between this one and itself
+            return _make(loop, coro, context, options)
+        # The branch is a child of whoever creates it, even in a context that knows nothing of the run.
+        parent = current_scope()
+        if parent is None:
+            parent = given
+        if type(parent) is not Scope or parent.body is not None or parent.run.dead:
+            return _make(loop, coro, context if type(parent) is not Scope else set_scope(context, parent), options)
+        run = parent.run
+        scope = _child_scope(parent, coro)
+        scope.coro = coro
+        run.lines += 1  # before the task is made: an eager one runs at once
+        try:
+            task = _make(loop, coro, set_scope(context, scope), options)
+        except BaseException:
+            run.lines -= 1
+            raise
+        scope.coro = None
+        if isinstance(task, asyncio.Task) and not task.done():
+            scope.task = task
+            run.adopt(task, scope)
+        else:
+            run.lines -= 1
+        return task
+
+    def _make(
+        loop: asyncio.AbstractEventLoop, coro: Any, context: contextvars.Context | None, options: dict[str, Any]
+    ) -> asyncio.Future[Any]:
+        if inner is None:
+            return asyncio.Task(coro, loop=loop, context=context, **options)
+        if context is not None:
+            options["context"] = context
+        return inner(loop, coro, **options)
+
+    factory.is_holdfast = True  # type: ignore[attr-defined]
+    loop.set_task_factory(factory)  # type: ignore[arg-type]

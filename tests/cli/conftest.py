@@ -1,0 +1,14 @@
+"""A `holdfast` command in a folder of its own, with a few agents in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Commands
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Commands:
+    return Commands(tmp_path)

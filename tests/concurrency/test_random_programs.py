@@ -1,0 +1,125 @@
+"""Random concurrent programs, crashed anywhere: they end as they would have, and nobody sees another one's value."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holdfast.model import Kind, Record
+from tests.concurrency import programs
+from tests.concurrency.crashes import Crash, Ended, camera, completed, cut, run_here, world_of
+
+PLAIN = range(0, 30)
+DURABLE = range(30, 60)
+
+
+def is_plain(seed: int) -> bool:
+    """Half of the programs also wait for timers of their own."""
+    return seed % 2 == 0
+
+
+def effects_of(seed: int) -> Counter[str]:
+    return Counter(n.place for n in programs.grow(seed, plain=is_plain(seed)).walk() if n.kind == "act")
+
+
+def check_end(seed: int, ended: Ended, world: programs.World) -> None:
+    tree = programs.grow(seed, plain=is_plain(seed))
+    assert ended.result["total"] == tree.total()
+    assert Counter(world.effects.values()) == effects_of(seed), "each effect happened once"
+    assert world.repeated == []
+
+
+def records_of(ended: Ended, last: Record) -> list[Record]:
+    return ended.records[: last.seq]
+
+
+def check_resumed(seed: int, live: Ended, crash: Crash, before: list[Record], resumed: Ended, world: programs.World) -> None:
+    check_end(seed, resumed, world)
+    known = completed(before)
+    after = resumed.calls()
+    assert {key: after.get(key) for key in known} == known, "completed calls keep their keys and values"
+    again = Counter(world.bodies[len(crash.world.bodies) :])
+    assert set(again) & set(known.values()) == set(), "no completed body runs again"
+    places = {place: key for key, place in live.calls().items()}
+    moved = {p: (places[p], k) for k, p in after.items() if p in places and places[p] != k}
+    assert moved == {}, "a call has the same key in every execution"
+    if not is_plain(seed):
+        check_order(seed, live, before, resumed)
+
+
+def check_order(seed: int, live: Ended, before: list[Record], resumed: Ended) -> None:
+    """Who ended before the crash (as far as that is on disk) is seen to end first, in the same order."""
+    done = set(completed(before).values())
+    kinds = {node.place: node.kind for node in programs.grow(seed, plain=False).walk()}
+    for place, order in live.orders.items():
+        decided = [each for each in order if f"{each}.end" in done or each in done]
+        seen = resumed.orders.get(place, [])
+        if kinds[place] not in ("first", "race"):
+            assert seen[: len(decided)] == decided, place
+        elif len(decided) == len(order):
+            assert seen == decided, place
+
+
+def prefix(crash: Crash, resumed: Ended) -> list[Record]:
+    """What was on disk at the crash: everything before the claim that followed it."""
+    claims = [r.seq for r in resumed.records if r.kind == Kind.claimed]
+    return resumed.records[: claims[1] - 1] if len(claims) > 1 else resumed.records
+
+
+def crash_and_resume(seed: int, folder: Path, *, crashes: int) -> None:
+    chance = random.Random(f"crashes {seed}")
+    call = programs.program(seed, is_plain(seed))
+    world = programs.World(random.Random(f"live {seed}"))
+    store = folder / "live" / "holdfast.db"
+    store.parent.mkdir()
+    rate = 0.2
+    with camera(store, lambda n: n > 1 and chance.random() < rate) as taken:
+        live = run_here(store, call, world)
+    check_end(seed, live, world)
+    for n, crash in enumerate(chance.sample(taken.taken, min(crashes, len(taken.taken)))):
+        after = crash.world.copy()
+        after.latency = random.Random(f"resumed {seed} {n}")
+        resumed = run_here(crash.store, call, after)
+        check_resumed(seed, live, crash, prefix(crash, resumed), resumed, after)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_crashed_program_ends_as_if_it_had_not_crashed(seed: int, tmp_path: Path) -> None:
+    crash_and_resume(seed, tmp_path, crashes=3)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", range(60, 500))
+def test_many_crashed_programs_end_as_if_they_had_not_crashed(seed: int, tmp_path: Path) -> None:
+    crash_and_resume(seed, tmp_path, crashes=3)
+
+
+@pytest.mark.parametrize("seed", range(1, 31, 2))
+def test_a_replay_of_everything_sees_the_same_order(seed: int, tmp_path: Path) -> None:
+    call = programs.program(seed, False)
+    world = programs.World(random.Random(f"live {seed}"))
+    live = run_here(tmp_path / "holdfast.db", call, world)
+    last = cut(live, len(live.records) - 1, tmp_path / "last" / "holdfast.db")
+    after = world_of(live, len(live.records), world, random.Random(f"resumed {seed}"))
+    resumed = run_here(last, call, after)
+    assert resumed.result == live.result
+    assert set(after.bodies) <= {p for p in after.bodies if ".slow" in p}
+
+
+def replay_from_every_prefix(seed: int, folder: Path, *, every: int) -> None:
+    call = programs.program(seed, is_plain(seed))
+    world = programs.World(random.Random(f"live {seed}"), most_s=0.001)
+    live = run_here(folder / "holdfast.db", call, world)
+    for length in range(2 + seed % every, len(live.records), every):
+        after = world_of(live, length, world, random.Random(f"resumed {seed} {length}"))
+        after.most_s = 0.001
+        resumed = run_here(cut(live, length, folder / str(length) / "holdfast.db"), call, after)
+        check_resumed(seed, live, Crash(folder, programs.World()), live.records[:length], resumed, after)
+
+
+@pytest.mark.parametrize("seed", range(500, 504))
+def test_a_run_resumes_from_every_prefix_of_its_journal(seed: int, tmp_path: Path) -> None:
+    replay_from_every_prefix(seed, tmp_path, every=4)
