@@ -9,11 +9,11 @@ import sys
 import holdfast
 
 NAMES = """
-    Agent AmbiguousId Call ConflictingStart CorruptJournal Declined Duration Effect EffectInDoubt EffectUndone Holdfast
-    HoldfastError InDoubt LeaseLost NeedsHuman NestedCall NotInRun Receipt ReplayMismatch ResultNotStored Retry
+    Agent AlreadySettled AmbiguousId Call ConflictingStart CorruptJournal Declined Duration Effect EffectInDoubt
+    EffectUndone Holdfast HoldfastError InDoubt LeaseLost NeedsHuman NestedCall NotInRun Receipt ReplayMismatch ResultNotStored Retry
     RetryLater Run RunBlocked RunCancelled RunError RunFailed RunInfo RunNotFound Saga Status Step StepError StoreError
-    Undecodable Unserialisable UsageError Verdict agent connect effect get landed not_landed now patched progress race
-    resume rng run saga start step this_run this_step timeout usage uuid4
+    Undecodable Unserialisable UsageError Verdict agent connect effect get landed not_landed now patched
+    progress race resume rng run saga start step this_run this_step timeout usage uuid4
 """.split()
 
 #: A union of types has no docstring of its own.

@@ -32,8 +32,9 @@ from holdfast.errors import (
 from holdfast.handle import InDoubt, Run
 from holdfast.history import Receipt, RunInfo
 from holdfast.model import Status
+from holdfast.settling import Verdict, landed, not_landed
 from holdfast.verbs.child import Agent, Call, agent, get, resume, start
-from holdfast.verbs.effect import Effect, Verdict, effect, landed, not_landed
+from holdfast.verbs.effect import Effect, effect
 from holdfast.verbs.race import race
 from holdfast.verbs.saga import Saga, saga
 from holdfast.verbs.step import Step, step
@@ -81,7 +82,6 @@ __all__ = [
     "Unserialisable",
     "UsageError",
     "Verdict",
-    "__version__",
     "agent",
     "connect",
     "effect",

@@ -22,7 +22,11 @@ R = TypeVar("R")
 
 
 def connect(
-    url: str | None = None, *, agents: Iterable[Agent[..., Any]] = (), concurrency: int = 100, settings: Settings | None = None
+    url: str | None = None,
+    *,
+    agents: Iterable[Agent[..., Any]] = (),
+    concurrency: int = 100,
+    settings: Settings | None = None,
 ) -> Holdfast:
     """An app on a store; use it with `async with`. With `agents` this process executes, and takes up what others left.
 
@@ -76,7 +80,12 @@ class Holdfast:
         return self._executor
 
     async def start(
-        self, call: Call[R], *, id: str | None = None, thread_id: str | None = None, tags: Mapping[str, str] | None = None
+        self,
+        call: Call[R],
+        *,
+        id: str | None = None,
+        thread_id: str | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> Run[R]:
         """Store a run and begin to execute it here. Once this returns, the run survives whatever happens.
 
@@ -100,7 +109,9 @@ class Holdfast:
     async def resume(self, token: str) -> Run[Any]: ...
     @overload
     async def resume(self, *, run_id: str, thread_id: str | None = None) -> Run[Any]: ...
-    async def resume(self, token: str | None = None, *, run_id: str | None = None, thread_id: str | None = None) -> Run[Any]:
+    async def resume(
+        self, token: str | None = None, *, run_id: str | None = None, thread_id: str | None = None
+    ) -> Run[Any]:
         """Have a run go on, by its resume token or by its ids; a run that is live or final is left as it is.
 
         Example: `run = await app.resume(token); print(await run.result())`
@@ -161,7 +172,7 @@ def run(call: Call[R], *, id: str | None = None, thread_id: str | None = None, u
     """Execute an agent and return its result: start it, or go on with the run that has this id.
 
     Kill the process and call it again with the same id: it goes on where it was. A run that failed is opened again,
-    because running a repaired script is the explicit act. If the run has to wait for a person, NeedsHuman says what to do.
+    because running a repaired script is the explicit act. If a person has to decide, NeedsHuman says what to do.
 
     Example: `print(hf.run(newsletter("tides"), id="issue-7"))`
     """
@@ -169,7 +180,9 @@ def run(call: Call[R], *, id: str | None = None, thread_id: str | None = None, u
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(run_async(call, id=id, thread_id=thread_id, url=url))
-    raise UsageError("hf.run() was called inside a running event loop; use `async with hf.connect(…) as app:` and app.start().")
+    raise UsageError(
+        "hf.run() was called inside a running event loop; use `async with hf.connect(…) as app:` and app.start()."
+    )
 
 
 async def run_async(call: Call[R], *, id: str | None, thread_id: str | None, url: str | None) -> R:

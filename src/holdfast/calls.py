@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, coder_for, decode_error, result_annotation
@@ -21,6 +21,10 @@ from holdfast.journal.replay import Entry
 from holdfast.model import Kind
 
 Duration: TypeAlias = float | timedelta
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+S_contra = TypeVar("S_contra", contravariant=True)
 
 _NAME = re.compile(r"[^\W\d][\w.\- ]{0,99}")
 
@@ -63,6 +67,11 @@ class Options:
     raises: tuple[type[BaseException], ...]
     explicit_key: str | None = None
 
+    @property
+    def failures(self) -> tuple[type[BaseException], ...]:
+        """The exceptions of an effect that prove that nothing happened; they come back as themselves."""
+        return (*self.raises, *self.retry_on)
+
     def changed(self, *, key: str | None, retries: int | Retry | None, timeout: Duration | None) -> Options:
         return replace(
             self,
@@ -80,7 +89,9 @@ def as_retry(retries: int | Retry) -> Retry:
     return Retry(retries)
 
 
-def as_types(types: type[BaseException] | tuple[type[BaseException], ...], option: str) -> tuple[type[BaseException], ...]:
+def as_types(
+    types: type[BaseException] | tuple[type[BaseException], ...], option: str
+) -> tuple[type[BaseException], ...]:
     given = types if isinstance(types, tuple) else (types,)
     for each in given:
         if not (isinstance(each, type) and issubclass(each, Exception)):
@@ -103,6 +114,18 @@ def checked_name(name: str | None, fn: Callable[..., Any]) -> str:
             "Pass name= to the decorator."
         )
     return chosen
+
+
+class BoundCall(Protocol[P, R_co]):
+    """A step or effect that is a method, taken from its object."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class CallMethod(Protocol[S_contra, P, R_co]):
+    """A step or effect that can be a method: its first argument is the object, or the class."""
+
+    async def __call__(self, owner: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Body:
@@ -132,7 +155,9 @@ class Body:
             return await self.fn(*args, **kwargs)
         return await asyncio.to_thread(self.fn, *args, **kwargs)
 
-    async def run(self, scope: Scope, info: StepInfo, args: tuple[Any, ...], kwargs: dict[str, Any], timeout_s: float | None) -> Any:
+    async def run(
+        self, scope: Scope, info: StepInfo, args: tuple[Any, ...], kwargs: dict[str, Any], timeout_s: float | None
+    ) -> Any:
         """Execute the body once, as part of a run; `def` in a thread."""
         token = enter(body_scope(scope, info))
         try:
@@ -145,7 +170,9 @@ class Body:
         finally:
             leave(token)
 
-    async def _run_in_thread(self, run: RunContext, args: tuple[Any, ...], kwargs: dict[str, Any], timeout_s: float | None) -> Any:
+    async def _run_in_thread(
+        self, run: RunContext, args: tuple[Any, ...], kwargs: dict[str, Any], timeout_s: float | None
+    ) -> Any:
         work = functools.partial(contextvars.copy_context().run, self.fn, *args, **kwargs)
         future = run.loop.run_in_executor(run.host.threads, work)
         run.threads += 1
@@ -188,14 +215,15 @@ async def answer(scope: Scope, entry: Entry, coder: Coder[Any], raises: tuple[ty
         run.ticks.at_once(entry)
     else:
         await _wait_turn(scope, entry)
-    run.replayed += 1
-    run.saved_us += outcome.took
+    run.receipt.answered(entry, run.replay.usage)
     match outcome.kind:
         case Kind.done:
             try:
                 return coder.loads(run.text(outcome.payload), what=f"the recorded result of {entry.key}")
             except Undecodable as error:
-                await run.block({"why": "result does not fit", "asked": entry.key, "seq": outcome.seq, "detail": str(error)})
+                await run.block(
+                    {"why": "result does not fit", "asked": entry.key, "seq": outcome.seq, "detail": str(error)}
+                )
         case Kind.failed:
             raise remember_key(decode_error(run.text(outcome.payload), raises), entry.key)
         case Kind.unstored:
@@ -272,7 +300,9 @@ async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool
             await run.journal.wait_backlog()
         return
     if run.journal.backlogged:
-        await run.journal.wait_backlog()  # before its turn: what comes after that happens in a fixed number of loop turns
+        await (
+            run.journal.wait_backlog()
+        )  # before its turn: what comes after that happens in a fixed number of loop turns
     turn: asyncio.Future[None] = run.loop.create_future()
 
     def complete(tick: int) -> None:

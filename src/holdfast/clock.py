@@ -18,7 +18,11 @@ def monotonic_us() -> int:
 
 def boottime_ms() -> int:
     """Milliseconds since boot, suspend included: lease time on one machine."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns() // 1_000_000
+    return (
+        time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+        if hasattr(time, "CLOCK_BOOTTIME")
+        else time.monotonic_ns() // 1_000_000
+    )
 
 
 @functools.cache

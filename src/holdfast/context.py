@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import json
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -74,7 +75,9 @@ class Host(Protocol):
     settings: Settings
     threads: ThreadPoolExecutor
 
-    async def start_child(self, call: Any, run_id: RunId, *, parent: RunContext, thread_id: str | None, tags: Any) -> Any:
+    async def start_child(
+        self, call: Any, run_id: RunId, *, parent: RunContext, thread_id: str | None, tags: Any
+    ) -> Any:
         """Store the run unless it exists, and execute it here; the handle."""
         ...
 
@@ -92,10 +95,44 @@ class Host(Protocol):
     async def wait_lease(self) -> None: ...
 
 
+@dataclass(slots=True)
+class Receipt:
+    """What an execution answered from the journal, what it executed, and what that saved."""
+
+    replayed: int = 0
+    executed: int = 0
+    saved_us: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+
+    def answered(self, entry: Entry, usage: dict[str, list[dict[str, Any]]]) -> None:
+        assert entry.outcome is not None
+        self.replayed += 1
+        self.saved_us += entry.outcome.took
+        for used in usage.get(entry.key, ()):
+            self.input_tokens += used["input_tokens"]
+            self.output_tokens += used["output_tokens"]
+            self.cost += used["cost"]
+
+
 class Scope:
     """One branch of a run (or the inside of a body): where its calls and tasks get their names."""
 
-    __slots__ = ("arguments", "body", "branches", "calls", "coro", "in_call", "path", "planned", "reserved", "run", "saga", "task")
+    __slots__ = (
+        "arguments",
+        "body",
+        "branches",
+        "calls",
+        "coro",
+        "in_call",
+        "path",
+        "planned",
+        "reserved",
+        "run",
+        "saga",
+        "task",
+    )
 
     def __init__(self, run: RunContext, path: str) -> None:
         self.run = run
@@ -241,14 +278,13 @@ class RunContext:
         self.verdicts: dict[str, dict[str, Any]] = {}  #: what persons said, not acted on yet, by key
         self.unpatched: set[str] = set()
         self.used_keys: set[str] = set()  #: explicit keys of this execution
+        self._thread = threading.get_ident()
         self.dead = False
         self.parking = False
         self.stop_reason: dict[str, Any] | None = None
         self._on_stop = on_stop
         self._on_hold = on_hold
-        self.saved_us = 0
-        self.replayed = 0
-        self.executed = 0
+        self.receipt = Receipt()
 
     @property
     def may_commit_inline(self) -> bool:
@@ -312,7 +348,10 @@ class RunContext:
                 summary[each] = summary.get(each, 0) + state[each]
         else:
             summary[what] = state
-        self.loop.call_soon_threadsafe(self._note, what, state, key)
+        if threading.get_ident() == self._thread:
+            self._note(what, state, key)
+        else:
+            self.loop.call_soon_threadsafe(self._note, what, state, key)  # before the body's own end arrives there
 
     def _note(self, what: str, state: dict[str, Any], key: str) -> None:
         if not self.dead:
@@ -339,7 +378,9 @@ class RunContext:
             if given is None:
                 left.append(entry)
             else:
-                self.record_verdict(entry.key, entry.name, entry.attempt, given["verdict"], "person", {"cause": "code change"}, given)
+                self.record_verdict(
+                    entry.key, entry.name, entry.attempt, given["verdict"], "person", {"cause": "code change"}, given
+                )
                 entry.given = given
         return left
 
@@ -403,7 +444,9 @@ class RunContext:
         self.ticks.touch()
         if explicit is not None:
             if explicit in self.used_keys:
-                raise UsageError(f"Run {self.id}: {name} was called with {explicit!r} a second time; a key= names one call of a run.")
+                raise UsageError(
+                    f"Run {self.id}: {name} was called with {explicit!r} a second time; a key= names one call of a run."
+                )
             self.used_keys.add(explicit)
         elif scope.reserved is None:
             scope.calls[name] = scope.calls.get(name, 0) + 1
@@ -443,7 +486,9 @@ class RunContext:
         if left:
             attempted = replay.attempted.get(scope.path, [])
             await self.block(
-                mismatch(self.id, asked=f"{scope.prefix()}{name}", where=_where(scope), recorded=left, attempted=attempted)
+                mismatch(
+                    self.id, asked=f"{scope.prefix()}{name}", where=_where(scope), recorded=left, attempted=attempted
+                )
             )
 
 

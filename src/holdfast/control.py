@@ -38,7 +38,9 @@ async def find(store: Store, given: str) -> RunRow:
         fitting = await store.runs(RunFilter(id_prefix=wanted, limit=6))
         if len(fitting) > 1:
             shown = ", ".join(r.id for r in fitting[:5])
-            raise AmbiguousId(f"{wanted!r} fits several runs: {shown}{' …' if len(fitting) > 5 else ''}. Give more of the id.")
+            raise AmbiguousId(
+                f"{wanted!r} fits several runs: {shown}{' …' if len(fitting) > 5 else ''}. Give more of the id."
+            )
         row = fitting[0] if fitting else None
     if row is None:
         raise RunNotFound(f"There is no run {wanted!r} in {store.url}. `holdfast runs` lists what there is.")
@@ -48,8 +50,9 @@ async def find(store: Store, given: str) -> RunRow:
 
 
 async def resolve(store: Store, run_id: RunId, key: str, verdict: dict[str, Any], *, by: str | None, note: str) -> None:
-    """Store a person's verdict on an effect in doubt: {"verdict": landed|not_landed|failed, "value"|"error": JSON text}.
+    """Store a person's verdict on an effect in doubt.
 
+    `verdict` is {"verdict": landed|not_landed|failed, "value"|"error": JSON text}.
     The run's owner acts on it, now or when the run is taken up again; a parked run is made claimable.
     """
     loaded = await store.load(run_id)
@@ -75,4 +78,3 @@ async def resolve(store: Store, run_id: RunId, key: str, verdict: dict[str, Any]
     if row.owner is None and row.status in (Status.in_doubt, Status.blocked):
         wake = seal_row(replace(row, status=Status.queued, updated_at=at))
     await store.send(mail, wake=wake)
-

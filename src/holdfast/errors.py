@@ -131,9 +131,11 @@ class RunCancelled(RunError):
 class RunBlocked(RunError):
     """The run needs a fix before it can go on; `reason` says which."""
 
-    def __init__(self, message: str, *, run_id: str = "", token: str = "", reason: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, message: str, *, run_id: str = "", token: str = "", reason: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(message, run_id=run_id, token=token)
-        self.reason = reason or {}
+        self.reason: dict[str, Any] = reason or {}
 
 
 class NeedsHuman(RunError):
@@ -165,7 +167,7 @@ class ReplayMismatch(HoldfastError):
 
     def __init__(self, message: str, *, reason: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.reason = reason or {}
+        self.reason: dict[str, Any] = reason or {}
 
 
 class CorruptJournal(HoldfastError):

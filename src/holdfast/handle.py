@@ -24,9 +24,9 @@ from holdfast.history import Receipt, RunInfo, TimelineItem, Verification, info_
 from holdfast.history import in_doubt_of as open_doubts
 from holdfast.journal.integrity import check_blob
 from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId
+from holdfast.settling import Verdict
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent
-from holdfast.verbs.effect import Verdict
 from holdfast.verbs.step import StepDefinition
 
 R_co = TypeVar("R_co", covariant=True)
@@ -210,14 +210,18 @@ class Run(Generic[R_co]):
                     command=command,
                 )
             case Status.paused:
-                raise NeedsHuman(f"Run {self.id} is paused.", run_id=self.id, token=token, command=f"holdfast resume {self.id}")
+                raise NeedsHuman(
+                    f"Run {self.id} is paused.", run_id=self.id, token=token, command=f"holdfast resume {self.id}"
+                )
             case Status.quarantined:
                 raise CorruptJournal(reason.get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
             case Status.done:
                 return coder.loads(text, what=f"the result of run {self.id}")
             case Status.failed:
                 cause = decode_error(text, ())
-                raise RunFailed(f"Run {self.id} failed: {type(cause).__name__}: {cause}", run_id=self.id, token=token) from cause
+                raise RunFailed(
+                    f"Run {self.id} failed: {type(cause).__name__}: {cause}", run_id=self.id, token=token
+                ) from cause
             case _:
                 raise RunCancelled(f"Run {self.id} was cancelled.", run_id=self.id, token=token)
 
@@ -301,5 +305,3 @@ class InDoubt:
         else:
             body = {"verdict": "not_landed"}
         await control.resolve(self._store, RunId(self.run_id), self.key, body, by=by, note=note)
-
-

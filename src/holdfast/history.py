@@ -240,19 +240,29 @@ def _receipt(records: Sequence[Record], claim: Record, *, code_changed: bool) ->
     here = [r for r in records if r.epoch == claim.epoch and r.seq > claim.seq]
     used = [_note(r) for r in before if r.kind == Kind.noted and r.name == "usage" and (not r.key or r.key in answered)]
     settled = [(r.key, _note(r)) for r in here if r.kind == Kind.settled]
+    counted = next((_note(r) for r in here if r.kind == Kind.noted and r.name == "resumed"), None)
+    if counted is None:  # this execution died before it could sum up: what it can have been spared
+        counted = {
+            "replayed": len(answered),
+            "executed": sum(_is_answer(r) for r in here),
+            "saved_us": sum(r.took for r in answered.values()),
+            "input_tokens": sum(int(u.get("input_tokens", 0)) for u in used),
+            "output_tokens": sum(int(u.get("output_tokens", 0)) for u in used),
+            "cost": sum(float(u.get("cost", 0.0)) for u in used),
+        }
     return Receipt(
         at=as_time(claim.at),
         worker=claim.name,
         lost=note.get("lost"),
         proof=str(note.get("proof", "")),
         down_s=max(0.0, (claim.at - before[-1].at) / 1e6) if before else 0.0,
-        replayed=len(answered),
-        executed=sum(_is_answer(r) for r in here),
+        replayed=int(counted["replayed"]),
+        executed=int(counted["executed"]),
         in_doubt=[{"key": key, "verdict": said.get("verdict"), "by": said.get("by")} for key, said in settled],
-        saved_s=sum(r.took for r in answered.values()) / 1e6,
-        saved_input_tokens=sum(int(u.get("input_tokens", 0)) for u in used),
-        saved_output_tokens=sum(int(u.get("output_tokens", 0)) for u in used),
-        saved_cost=sum(float(u.get("cost", 0.0)) for u in used),
+        saved_s=counted["saved_us"] / 1e6,
+        saved_input_tokens=int(counted["input_tokens"]),
+        saved_output_tokens=int(counted["output_tokens"]),
+        saved_cost=float(counted["cost"]),
         code_changed=code_changed,
     )
 
@@ -328,7 +338,7 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
                 claims.append(record)
             case Kind.noted if record.name == "unstable":
                 items.append(_item(record, "note", "unstable", detail="called with other arguments than recorded"))
-            case Kind.noted if record.name not in ("usage", "progress"):
+            case Kind.noted if record.name not in ("usage", "progress", "resumed"):
                 items.append(_item(record, "note", record.name, detail=_short(record.payload)))
             case Kind.patched:
                 items.append(_item(record, "patched", "patched"))

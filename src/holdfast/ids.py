@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 import time
+import uuid
 
 _START_MS = 1_577_836_800_000  # 2020: 40 bits of milliseconds last until 2054
 
@@ -24,6 +25,10 @@ def new_thread_id() -> str:
 
 def new_worker_id() -> str:
     return "w_" + _text(secrets.token_bytes(10))
+
+
+def new_uuid() -> uuid.UUID:
+    return uuid.uuid4()
 
 
 def new_nonce() -> str:

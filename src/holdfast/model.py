@@ -1,21 +1,22 @@
-"""The data everything speaks of: runs, records, workers, mail. Frozen, no behaviour beyond what the data says of itself.
+"""The data everything speaks of: runs, records, workers, mail. Frozen, without behaviour of its own.
 
 What the kinds of records hold (`payload` is JSON text of the codec; `args` likewise):
 
 kind       name            payload
 created    agent           {"thread", "version", "code", "parent", "tags", "holdfast"}; `args` is the input
-claimed    worker id       {"pid", "host", "boot", "python", "code", "holdfast", "lost": worker that died or null}
+claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "holdfast", "proof", "lost"}: who took
+                           the run; `lost` is the worker that died, `proof` how that is known
 started    call            {"due": µs} for timeouts, else null: the call began, its outcome is not known yet
-attempt    call            {"error", "retry_at"}: an attempt failed and another follows
+attempt    call            {"error", "retry_at", "postponed"}: an attempt failed and another follows
 intent     effect          {"idempotency_key"}: from here on the effect may have happened
 child      agent           {"run"}: a child run with this id is being started
-settled    effect          {"verdict", "by", "evidence", "attempt", "given"}: how an effect in doubt was settled; `given` is
-                           what a person said: {"verdict", "value"|"error", "actor", "note", "mail"} or null
+settled    effect          {"verdict", "by", "evidence", "attempt", "given"}: how an effect in doubt was settled;
+                           `given` is what a person said: {"verdict", "value"|"error", "actor", "note", "mail"} or null
 done       call            the value
 failed     call            the exception
 unstored   effect          {"repr", "error"}: it happened, its result could not be stored
 cancelled  call            null: the code cancelled the call
-noted      what            {...}: usage, progress, unstable arguments, late calls; never answers a call
+noted      what            {...}: usage, progress, unstable arguments, what a resume saved; never answers a call
 patched    patch id        null
 finished   done|failed|…   the value or the exception that the run ended with
 reopened   who             {"superseded": [seq], "note"}: retry; those records count no longer

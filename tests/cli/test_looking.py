@@ -166,10 +166,10 @@ def test_verify_finds_a_forged_record_and_nothing_runs_on_it(hf: Commands) -> No
     ended = hf("verify", "--all", "--json")
     assert ended.code == 6
     broken = [item for item in ended.json["items"] if not item["is_ok"]]
-    assert [(item["run_id"], item["seq"]) for item in broken] == [("first-1", 3)]
+    assert [(item["run_id"], item["seq"]) for item in broken] == [("first-1", 4)]
     assert hf("verify", "second-2").code == 0
     assert hf("verify", "first-1").code == 6
-    assert "✖ first-1 seq 3" in hf.on_terminal("verify").out
+    assert "✖ first-1 seq 4" in hf.on_terminal("verify").out
     assert hf("show", "first-1").code == 6
     assert "Traceback" not in hf("show", "first-1").err
 

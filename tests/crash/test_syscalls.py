@@ -253,7 +253,7 @@ def test_a_run_on_a_full_file_system_goes_on_when_there_is_space(lanes: list[Lan
     mounted = tmp_path / "small"
     mounted.mkdir()
     tried = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "holdfast-test", str(mounted)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "holdfast-test", str(mounted)], capture_output=True, check=False
     )
     if tried.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted: {tried.stderr.decode().strip()}")
@@ -273,7 +273,11 @@ def test_a_run_on_a_full_file_system_goes_on_when_there_is_space(lanes: list[Lan
             else:
                 pytest.fail(f"it did not wait for space: {process.communicate()[1].decode()}")
             ballast.unlink()
-            _, errors = process.communicate(timeout=20)
+            try:
+                _, errors = process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
             assert process.returncode == 0, errors
         assert place.violations() == []
         assert place.once()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 
 import click
@@ -12,7 +14,8 @@ from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, is_source, known_agents, split_source
 from holdfast.cli.stores import check_exists, complete_run
-from holdfast.model import RunRow, Status
+from holdfast.model import Kind, RunRow, Status
+from holdfast.store.base import Store
 
 
 @command("resume")
@@ -28,7 +31,8 @@ def resume_command(
 ) -> int:
     """Have a run go on where it was.
 
-    Needs the agent's code: FILE, --app, HOLDFAST_APP, or `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml.
+    Needs the agent's code: FILE, --app, HOLDFAST_APP, or `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml;
+    without any of these, the file that the run was last executed from, if it is still there.
     A run that is done prints its result; one that failed is opened again with --retry only.
 
     \b
@@ -44,6 +48,10 @@ def resume_command(
             row = await control.find(executor.store, wanted)
             run = executor.handle(row.id, row.thread_id)
             if not row.status.is_final or retry:
+                if not sources and row.agent not in agents:
+                    for agent in (await _recorded(executor.store, row)).values():
+                        executor.know(agent)
+                        agents[agent.name] = agent
                 _check_agent(row, agents, sources)
             attempt.started(run)
             if retry and row.status in (Status.failed, Status.cancelled):
@@ -54,6 +62,19 @@ def resume_command(
 
     code = "".join(f" {shlex.quote(each)}" for each in sources) + (f" --app {shlex.quote(app)}" if app else "")
     return Attempt(setup, lambda found: f"holdfast resume {shlex.quote(found)}{code}").execute(work)
+
+
+async def _recorded(store: Store, row: RunRow) -> Found:
+    """The agents of the file that the run was last executed from."""
+    for record in reversed(await store.records(row.id)):
+        if record.kind == Kind.claimed:
+            source = json.loads(record.payload or "{}").get("source")
+            return known_agents([source], None) if _is_there(source) else {}
+    return {}
+
+
+def _is_there(source: object) -> bool:
+    return isinstance(source, str) and os.path.isfile(source)
 
 
 def _sorted_out(given: tuple[str, ...]) -> tuple[str, list[str]]:

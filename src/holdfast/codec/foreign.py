@@ -15,7 +15,7 @@ from holdfast.codec.refusal import Refused, type_name
 from holdfast.codec.tags import CONTAINERS, pack
 
 #: Builtins that people derive from.
-BASES: Final[tuple[type[Any], ...]] = (str, int, float, bytes, bytearray, *CONTAINERS)
+BASES: Final[tuple[Any, ...]] = (str, int, float, bytes, bytearray, *CONTAINERS)
 
 
 def is_model(kind: type) -> bool:

@@ -184,12 +184,8 @@ _LEAVES: Final[Mapping[object, tuple[type, ...]]] = {
     pathlib.Path: (type(pathlib.Path()),),
     typing.NoReturn: (),
     typing.Never: (),
-} | {
-    kind: (kind,)
-    for kind in (
-        *(str, bool, bytes, bytearray, dt.datetime, dt.time, dt.timedelta),
-        *(Decimal, Fraction, uuid.UUID, range),
-    )
+    **{kind: (kind,) for kind in (str, bool, bytes, bytearray, dt.datetime, dt.time, dt.timedelta)},
+    **{kind: (kind,) for kind in (Decimal, Fraction, uuid.UUID, range)},
 }
 
 _ANYTHING: Final = _Anything("anything")

@@ -72,7 +72,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def row_digest(row: RunRow) -> str:
-    """The digest of what only the owner writes into a run's row. No part contains a NUL, so the parts cannot run together."""
+    """The digest of what only the owner writes into a run's row. No part has a NUL, so they cannot run together."""
     text = "\0".join(
         (
             row.id,

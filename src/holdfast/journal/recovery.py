@@ -36,7 +36,9 @@ class Doubt:
     since_us: int
 
 
-def rule(doubt: Doubt, *, verdict: Literal["landed", "not_landed"] | None, on_doubt: OnDoubt, settle_us: int, now_us: int) -> Ruling:
+def rule(
+    doubt: Doubt, *, verdict: Literal["landed", "not_landed"] | None, on_doubt: OnDoubt, settle_us: int, now_us: int
+) -> Ruling:
     """`verdict`: what `verify` said; None if there is no verify or it failed."""
     if verdict == "landed":
         return Ruling.landed

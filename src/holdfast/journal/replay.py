@@ -15,6 +15,7 @@ from holdfast.model import OUTCOMES, Kind, Record
 
 #: Records that the tick engine does not deliver: the code learns them in another way.
 _INLINE_PREFIX = "hf."
+_UNDO = ".undo"
 #: Records that say nothing about a call.
 _NO_CALL = frozenset({Kind.patched, Kind.noted, Kind.finished, Kind.reopened})
 
@@ -24,6 +25,11 @@ def branch_of(key: str) -> str:
     if key.startswith("key:"):
         return ""
     return key.rpartition("/")[0]
+
+
+def undo_key(key: str) -> str:
+    """The key of the undo that settles a call in doubt; the code does not make that call, the call's rule does."""
+    return key + _UNDO
 
 
 class Entry:
@@ -89,12 +95,15 @@ class Replay:
         self.patches: set[str] = set()
         self.consumed_mail: set[int] = set()  #: mail that a record acted on
         self.claims: list[tuple[int, int, str]] = []  #: (epoch, when, proof that the former owner is gone)
+        self.usage: dict[str, list[dict[str, Any]]] = {}  #: what calls used, by key
         self.last_tick = 0
         self.reappeared: set[str] = {""}
         self.attempted: dict[str, list[str]] = {}
         self._by_digest: dict[tuple[str, str, str], list[Entry]] = {}  # last call first: claimed from the end
         self._unclaimed = 0
-        superseded = {seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]}
+        superseded = {
+            seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]
+        }
         codes: dict[int, str] = {}
         for record in records:
             if record.kind in (Kind.created, Kind.claimed):
@@ -106,8 +115,10 @@ class Replay:
                 self._take(record, superseded=record.seq in superseded, code=codes.get(record.epoch, ""))
             elif record.kind == Kind.patched:
                 self.patches.add(record.name)
+            elif record.kind == Kind.noted and record.name == "usage":
+                self.usage.setdefault(record.key, []).append(json.loads(record.payload or "{}"))
         for entry in sorted(self.entries.values(), key=lambda e: -e.occurrence):
-            if entry.key.endswith(".undo") and entry.key.removesuffix(".undo") in self.entries:
+            if entry.key.endswith(_UNDO) and entry.key.removesuffix(_UNDO) in self.entries:
                 entry.claimed = entry.delivered = True  # it is part of settling that call; no call of the code
                 continue
             self._unclaimed += 1
@@ -196,7 +207,8 @@ class Replay:
     def left_over_effects(self, branch: str, name: str, digest: str) -> list[Entry]:
         """Recorded effects that a new effect of this branch might be, under another name or with other arguments.
 
-        One of the same name and arguments is it, wherever it was recorded: a loop may have become branches.
+        A loop may have become branches: what is left of the branches above counts as well, and one of the same name and
+        arguments is it, wherever it was recorded.
         """
         if not self._unclaimed:
             return []
@@ -206,17 +218,27 @@ class Replay:
             if e.is_effect
             and not e.claimed
             and e.given is None
-            and (e.branch == branch or e.branch not in self.reappeared or (e.name, e.digest) == (name, digest))
+            and (
+                f"{branch}/".startswith(f"{e.branch}/" if e.branch else "")
+                or e.branch not in self.reappeared
+                or (e.name, e.digest) == (name, digest)
+            )
         ]
 
     def open_intents(self) -> list[Entry]:
         """Effects that may have happened and that the code never asked for again."""
-        return [e for e in self.entries.values() if e.is_open_effect and not e.claimed and e.given is None and (e.intent or e.child)]
+        return [
+            e
+            for e in self.entries.values()
+            if e.is_open_effect and not e.claimed and e.given is None and (e.intent or e.child)
+        ]
 
     @property
     def has_left_calls(self) -> bool:
         """Does the journal have calls of the agent that were not asked for yet, in any branch?"""
-        return self._unclaimed > 0 and any(not e.claimed and not e.name.startswith(_INLINE_PREFIX) for e in self.entries.values())
+        return self._unclaimed > 0 and any(
+            not e.claimed and not e.name.startswith(_INLINE_PREFIX) for e in self.entries.values()
+        )
 
     # ticks
 
@@ -240,15 +262,20 @@ def _last_unclaimed(entries: list[Entry] | None) -> Entry | None:
     return None
 
 
-def mismatch(run_id: str, *, asked: str, where: str, recorded: Iterable[Entry], attempted: Sequence[str]) -> dict[str, Any]:
+def mismatch(
+    run_id: str, *, asked: str, where: str, recorded: Iterable[Entry], attempted: Sequence[str]
+) -> dict[str, Any]:
     """The diagnosis of a run that cannot go on with this code: both lists, and what to do."""
-    left = [{"key": e.key, "name": e.name, "seq": e.seq, "args": (e.args or "")[:200], "open": e.is_open_effect} for e in recorded]
+    left = [
+        {"key": e.key, "name": e.name, "seq": e.seq, "args": (e.args or "")[:200], "open": e.is_open_effect}
+        for e in recorded
+    ]
     return {
         "why": "replay mismatch",
         "asked": asked,
         "where": where,
         "recorded": left,
         "attempted": list(attempted),
-        "advice": "Nothing was executed. Guard the new code with `if hf.patched(\"some-id\"):`, restore the call, "
+        "advice": 'Nothing was executed. Guard the new code with `if hf.patched("some-id"):`, restore the call, '
         f"or settle an open effect with `holdfast resolve {run_id} KEY …`; then `holdfast resume {run_id}`.",
     }

@@ -45,7 +45,9 @@ class Ticks:
         self._groups.reverse()
         self._awaited: dict[Entry, Callable[[], None]] = {}
         self._ready: list[Callable[[int], None]] = []
-        self._cancels: dict[Entry, float] = {}  # calls that were cancelled and are not yet; for how long to wait for that
+        self._cancels: dict[
+            Entry, float
+        ] = {}  # calls that were cancelled and are not yet; for how long to wait for that
         self._replayed_waiters: list[tuple[asyncio.Future[None], Callable[[], bool]]] = []
         self.tick = 0
         self._last_recorded = replay.last_tick
@@ -208,7 +210,9 @@ class Ticks:
     def _is_cancel_due_before(self, tick: int) -> bool:
         """Did the code cancel a call before this tick that it has not cancelled yet?"""
         now = self._loop.time()
-        return any(e.outcome is not None and e.outcome.tick < tick and now < until for e, until in self._cancels.items())
+        return any(
+            e.outcome is not None and e.outcome.tick < tick and now < until for e, until in self._cancels.items()
+        )
 
 
 # what tasks wait for
@@ -238,10 +242,16 @@ def waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Con
         return False
     awaited: Any = task.get_coro()
     while awaited is not None:
-        code = getattr(awaited, "cr_code", None) or getattr(awaited, "gi_code", None) or getattr(awaited, "ag_code", None)
+        code = (
+            getattr(awaited, "cr_code", None) or getattr(awaited, "gi_code", None) or getattr(awaited, "ag_code", None)
+        )
         if code in _INSIDE_CODES:
             return False
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None) or getattr(awaited, "ag_await", None)
+        awaited = (
+            getattr(awaited, "cr_await", None)
+            or getattr(awaited, "gi_yieldfrom", None)
+            or getattr(awaited, "ag_await", None)
+        )
     return True
 
 

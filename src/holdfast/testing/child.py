@@ -3,8 +3,8 @@
     python -m holdfast.testing.child FILE AGENT ID URL [--alone] < input
 
 As a worker it takes up whatever else is left over in the store; with `--alone` it cares for this run only, as
-`holdfast.run` does. It ends with 0 once the run and the runs it started have ended or are parked; what became of them is in the store. A
-failed run stays failed: unlike `holdfast.run`, this never retries.
+`holdfast.run` does. It ends with 0 once the run (and the runs it started) ended or are parked: what became of them is in
+the store. A failed run stays failed: unlike `holdfast.run`, this never retries.
 
     python -m holdfast.testing.child --serve
 
@@ -27,10 +27,13 @@ from typing import Any
 from holdfast import faults
 from holdfast.app import connect
 from holdfast.config import Settings
-from holdfast.errors import CorruptJournal, RunError, UsageError
+from holdfast.errors import CorruptJournal, HoldfastError, RunError, UsageError
 from holdfast.model import Status
 from holdfast.store import open_store
 from holdfast.verbs.child import Agent, Call
+
+#: Exit code when Holdfast itself refused: the store is damaged, full, or the call is wrong.
+REFUSED = 3
 
 _GOES_ON = (Status.queued, Status.running)
 
@@ -101,6 +104,9 @@ def _obey(order: dict[str, Any]) -> None:
         where = {"run_id": order["id"], "url": order["url"], "text": order["input"], "alone": order["alone"]}
         asyncio.run(go_on(order["file"], order["agent"], **where))
         code = 0
+    except HoldfastError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        code = REFUSED
     except BaseException:
         traceback.print_exc()
     finally:
@@ -119,7 +125,11 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m holdfast.testing.child FILE AGENT ID URL [--alone] < input", file=sys.stderr)
         return 2
     file, agent, run_id, url = given
-    asyncio.run(go_on(file, agent, run_id=run_id, url=url, text=sys.stdin.read(), alone=alone))
+    try:
+        asyncio.run(go_on(file, agent, run_id=run_id, url=url, text=sys.stdin.read(), alone=alone))
+    except HoldfastError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return REFUSED
     return 0
 
 

@@ -12,6 +12,7 @@ import json
 import tokenize
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from hashlib import blake2b
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -45,7 +46,9 @@ class Agent(Generic[P, R_co]):
         timeout_s: float | None = None,
     ) -> None:
         if not inspect.iscoroutinefunction(fn):
-            raise UsageError(f"@hf.agent takes an async function; {getattr(fn, '__name__', fn)!r} is not one. Make it `async def`.")
+            raise UsageError(
+                f"@hf.agent takes an async function; {getattr(fn, '__name__', fn)!r} is not one. Make it `async def`."
+            )
         self.fn = fn
         self.name: str = checked_name(name, fn)
         self.version = version
@@ -58,6 +61,14 @@ class Agent(Generic[P, R_co]):
     @functools.cached_property
     def coder(self) -> Coder[R_co]:
         return coder_for(result_annotation(self.fn))
+
+    @functools.cached_property
+    def source(self) -> str | None:
+        """The file that the agent is in, for whoever wants to resume one of its runs."""
+        try:
+            return str(Path(inspect.getfile(self.fn)).resolve())
+        except TypeError:
+            return None
 
     @functools.cached_property
     def code(self) -> str:
@@ -137,7 +148,9 @@ class AgentDecorator(Protocol):
 @overload
 def agent(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Agent[P, R]: ...
 @overload
-def agent(*, name: str | None = None, version: str | None = None, timeout: Duration | None = None) -> AgentDecorator: ...
+def agent(
+    *, name: str | None = None, version: str | None = None, timeout: Duration | None = None
+) -> AgentDecorator: ...
 def agent(
     fn: Callable[..., Any] | None = None,
     /,
@@ -268,7 +281,9 @@ async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[st
         else:
             key = await _start_once(scope, call, entry, thread_id, tags or {})
             payload = json.dumps(child_id(run, key))
-            await deliver(scope, lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload))
+            await deliver(
+                scope, lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload)
+            )
     finally:
         scope.in_call = False
     handle: Run[R] = run.host.handle(child_id(run, key), run.thread_id)

@@ -50,7 +50,9 @@ async def race(*awaitables: Awaitable[Any]) -> Any:
         if outcome is not None and outcome.kind == Kind.done:
             recorded = int(json.loads(outcome.payload or "{}")["winner"])
             if recorded >= len(tasks):
-                await run.block({"why": "race changed", "asked": key, "detail": f"recorded winner {recorded} of {len(tasks)}"})
+                await run.block(
+                    {"why": "race changed", "asked": key, "detail": f"recorded winner {recorded} of {len(tasks)}"}
+                )
             await asyncio.wait({tasks[recorded]})
             winner = recorded
         else:

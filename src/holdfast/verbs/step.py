@@ -14,6 +14,8 @@ from holdfast import faults
 from holdfast.branches import durable_function
 from holdfast.calls import (
     Body,
+    BoundCall,
+    CallMethod,
     Duration,
     LateThread,
     Options,
@@ -41,19 +43,6 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
 R_co = TypeVar("R_co", covariant=True)
-S_contra = TypeVar("S_contra", contravariant=True)
-
-
-class BoundStep(Protocol[P, R_co]):
-    """A step that is a method, taken from its object."""
-
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
-
-
-class StepMethod(Protocol[S_contra, P, R_co]):
-    """A step that can be a method: its first argument is the object, or the class."""
-
-    async def __call__(self, owner: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Step(Protocol[P, R_co]):
@@ -65,11 +54,11 @@ class Step(Protocol[P, R_co]):
 
     # In a class it is a method. An option variant of it is a function again, so a bound one has no options.
     @overload
-    def __get__(self: StepMethod[type[S], Q, R], instance: S | None, owner: type[S], /) -> BoundStep[Q, R]: ...
+    def __get__(self: CallMethod[type[S], Q, R], instance: S | None, owner: type[S], /) -> BoundCall[Q, R]: ...
     @overload
     def __get__(self, instance: None, owner: type, /) -> Step[P, R_co]: ...
     @overload
-    def __get__(self: StepMethod[S, Q, R], instance: S, owner: type | None = None, /) -> BoundStep[Q, R]: ...
+    def __get__(self: CallMethod[S, Q, R], instance: S, owner: type | None = None, /) -> BoundCall[Q, R]: ...
     @overload
     def __get__(self, instance: object, owner: type | None = None, /) -> Step[P, R_co]: ...
 
@@ -209,7 +198,9 @@ class StepDefinition:
             payload: str
             run.bodies += 1
             try:
-                value = await self.body.run(scope, StepInfo(run, self.name, key, attempt), args, kwargs, self.options.timeout_s)
+                value = await self.body.run(
+                    scope, StepInfo(run, self.name, key, attempt), args, kwargs, self.options.timeout_s
+                )
                 faults.point("step.after_body")
                 payload, value = self.body.result_coder().roundtrip(value, what=f"the result of {key}")
                 journal.check_size(payload, f"the result of {key}")
@@ -220,13 +211,15 @@ class StepDefinition:
                 if task is None or task.cancelling():
                     journal.end(key, Kind.cancelled, tick=run.ticks.tick, took=elapsed_us(began), payload=None)
                     raise
-                error = StepError(f"Run {run.id}: the body of {key} was cancelled from within.", error_type="CancelledError")
+                error = StepError(
+                    f"Run {run.id}: the body of {key} was cancelled from within.", error_type="CancelledError"
+                )
             except Exception as caught:
                 error = caught
             finally:
                 run.bodies -= 1
             took = elapsed_us(began)
-            run.executed += 1
+            run.receipt.executed += 1
             if error is None:
                 if run.lines == 1 and not journal.backlogged:
                     # The usual case, without a detour: one branch, nothing to wait for.

@@ -16,7 +16,7 @@ from holdfast.model import Kind
 _NAME = "hf.timeout"
 
 
-class timeout:  # noqa: N801 - used as a verb
+class timeout:
     """Cancel the block when `duration` has passed, and raise TimeoutError; as `asyncio.timeout`, but durable.
 
     The due time is absolute: a crash does not start it anew. Whether it expired is recorded, and a replay comes to the

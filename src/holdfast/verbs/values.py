@@ -11,6 +11,7 @@ from hashlib import blake2b
 from holdfast.clock import now_us
 from holdfast.context import Scope, StepInfo, in_branch, scope_or_none
 from holdfast.errors import NotInRun, UsageError
+from holdfast.ids import new_uuid
 from holdfast.model import Kind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,7 +47,7 @@ def uuid4() -> uuid.UUID:
     """
     scope = scope_or_none()
     if scope is None or scope.body is not None:
-        return uuid.uuid4()
+        return new_uuid()
     return uuid.UUID(bytes=_derived(in_branch("hf.uuid4()"), "uuid4")[:16], version=4)
 
 
@@ -92,7 +93,7 @@ def patched(patch_id: str) -> bool:
 
 
 def progress(done: float, total: float | None = None, note: str = "") -> None:
-    """Say how far the run is; shown in `holdfast runs`, `show` and the console. Not an answer to anything: never replayed.
+    """Say how far the run is; shown in `holdfast runs` and `show`. It answers nothing and is not replayed.
 
     Example: `hf.progress(3, 10, "reading pages")`
     """
@@ -147,5 +148,3 @@ def this_step() -> StepInfo:
     if scope is None or scope.body is None:
         raise NotInRun("hf.this_step() works inside the body of a step or effect that is part of a run.")
     return scope.body
-
-

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from holdfast import faults
@@ -59,9 +60,14 @@ class Execution:
         reopening = ""
         if reopen is not None:
             reopening = json.dumps({"superseded": _superseded(records), "note": reopen[1]})
-            reopened = Record(0, row.epoch, row.generation, "", Kind.reopened, reopen[0], 1, 0, now_us(), 0, "", None, reopening, b"")
+            reopened = Record(
+                0, row.epoch, row.generation, "", Kind.reopened, reopen[0], 1, 0, now_us(), 0, "", None, reopening, b""
+            )
             records = [*records, reopened]
-        self.run = RunContext(host, row, records, blobs=blobs, code=agent.code, on_stop=self._stop, on_hold=self._watch_holds)
+        self.run = RunContext(
+            host, row, records, blobs=blobs, code=agent.code, on_stop=self._stop, on_hold=self._watch_holds
+        )
+        self._is_resumed = claim_note is not None
         if claim_note is not None:
             self.run.journal.add(Kind.claimed, "", row.owner or "", payload=claim_note)
             self.run.replay.claims.append((row.epoch, now_us(), json.loads(claim_note)["proof"]))
@@ -165,6 +171,10 @@ class Execution:
                 raise error
         else:
             status, payload, keys = self._returned(root.result())
+        self._sum_up()
+        if status is Status.failed:
+            journal.summary["now"] = _first_line(root.exception())
+        journal.summary.pop("progress", None)
         journal.add(Kind.finished, "", status, payload=payload, args=keys)
         faults.point("finish.before")
         if await journal.finish(status, inline=run.host.is_alone):
@@ -194,12 +204,18 @@ class Execution:
         run.dead = run.parking = True
         run.ticks.stopped = True
         reason = run.stop_reason or {"why": "lost"}
+        self._sum_up()
         status = _PARKED.get(str(reason["why"]), Status.blocked)
         if await run.journal.finish(status, reason):
             self.row = run.journal.row
         await self._tear_down()
         if status is Status.in_doubt:
             self.has_mail = bool(await self._host.store.mail(run.id, after=self._seen_mail))
+
+    def _sum_up(self) -> None:
+        """Note what this execution did not have to do again."""
+        if self._is_resumed:
+            self.run.journal.add(Kind.noted, "", "resumed", payload=json.dumps(asdict(self.run.receipt)))
 
     async def _tear_down(self) -> None:
         tasks = set(self.run.tasks)
@@ -216,7 +232,7 @@ class Execution:
     async def hand_over(self) -> None:
         """The process is closing: let another one go on. A `def` body is waited for; its thread cannot be stopped."""
         run = self.run
-        while run.threads and not self._stopped.done():
+        while run.threads and not self._stopped.done():  # noqa: ASYNC110 - seldom, and short
             await asyncio.sleep(_THREAD_POLL_S)
         if not self._stopped.done():
             run.stop_reason = {"why": "handed over"}
@@ -256,7 +272,12 @@ class Execution:
         holds = sorted(self.run.hold_reasons.items())
         children = [reason["child"] for _, reason in holds if "child" in reason]
         effects = [{"key": key, **reason} for key, reason in holds if "child" not in reason]
-        return {"why": "in doubt" if effects else "child", "effects": effects, "children": children, "mail": self._seen_mail}
+        return {
+            "why": "in doubt" if effects else "child",
+            "effects": effects,
+            "children": children,
+            "mail": self._seen_mail,
+        }
 
     async def _look_at_children(self) -> None:
         """A child that was parked may have ended."""
@@ -275,6 +296,15 @@ class Execution:
             self._seen_mail = mail.number
             if mail.number not in run.replay.consumed_mail:
                 run.settle_by(mail.key, {**json.loads(mail.body), "mail": mail.number})
+
+
+def _first_line(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    try:
+        return f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+    except Exception:  # a broken __str__ must not keep the run from ending
+        return type(error).__name__
 
 
 def _keys(error: BaseException) -> set[str]:

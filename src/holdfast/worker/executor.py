@@ -19,6 +19,7 @@ from holdfast.errors import ConflictingStart, CorruptJournal, RunNotFound, Store
 from holdfast.handle import Run
 from holdfast.ids import new_nonce, new_run_id, new_thread_id
 from holdfast.journal.integrity import check_blob, check_records, check_row, first_hash, record_hash, seal_row
+from holdfast.journal.recovery import PROVEN
 from holdfast.model import FINAL, Append, Kind, Record, RunFilter, RunId, RunRow, Status, ThreadId, WorkerId
 from holdfast.store.base import Store
 from holdfast.telemetry import warn
@@ -53,7 +54,9 @@ class Executor:
         """Agents are found by name when a run is resumed."""
         known = self.agents.get(agent.name)
         if known is not None and known.fn is not agent.fn:
-            raise UsageError(f"Two agents are called {agent.name!r}: give one of them another name with @hf.agent(name=…).")
+            raise UsageError(
+                f"Two agents are called {agent.name!r}: give one of them another name with @hf.agent(name=…)."
+            )
         self.agents[agent.name] = agent
 
     async def open(self) -> None:
@@ -63,9 +66,17 @@ class Executor:
                 return
             install(asyncio.get_running_loop())
             await self.lease.open()
+            await self._forget_dead_workers()
             if self._sweeps:
                 await self._sweep()
                 self._sweeper = asyncio.create_task(self._sweep_forever())
+
+    async def _forget_dead_workers(self) -> None:
+        """Workers that died and own nothing any more are of no use to anybody."""
+        for worker_id, proof in (await self.store.dead_workers()).items():
+            owned = await self.store.runs(RunFilter(orphaned_from=frozenset({worker_id}), limit=1))
+            if proof in PROVEN and not owned:
+                await self.store.remove_worker(worker_id)
 
     async def close(self) -> None:
         """Stop executing; runs that are not finished are left for whoever comes next."""
@@ -89,13 +100,15 @@ class Executor:
         return self.lease.remaining_s() > self.settings.lease_s * 0.2
 
     async def wait_lease(self) -> None:
-        while not self.has_lease():
+        while not self.has_lease():  # noqa: ASYNC110 - renewed by another thread
             await asyncio.sleep(self.settings.renew_s / 10)
 
     async def start_child(
         self, call: Call[Any], run_id: RunId, *, parent: RunContext, thread_id: str | None, tags: Mapping[str, str]
     ) -> Run[Any]:
-        return await self.start(call, run_id=run_id, thread_id=thread_id or parent.thread_id, parent_id=parent.id, tags=tags)
+        return await self.start(
+            call, run_id=run_id, thread_id=thread_id or parent.thread_id, parent_id=parent.id, tags=tags
+        )
 
     # starting
 
@@ -108,7 +121,7 @@ class Executor:
         parent_id: RunId | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Run[Any]:
-        """Store a run and execute it here; a run that has this id already is returned, and taken up if nobody has it."""
+        """Store a run and execute it here; one that has this id already is returned, and taken up if nobody has it."""
         self.know(call.agent)
         if not self.lease.is_open:
             await self.open()
@@ -138,7 +151,14 @@ class Executor:
         nonce, at, agent = new_nonce(), now_us(), call.agent
         base = first_hash(chosen, nonce)
         created = _encode(
-            {"thread": thread, "version": agent.version, "code": agent.code, "parent": parent_id, "tags": dict(tags), "holdfast": VERSION}
+            {
+                "thread": thread,
+                "version": agent.version,
+                "code": agent.code,
+                "parent": parent_id,
+                "tags": dict(tags),
+                "holdfast": VERSION,
+            }
         )
         records: list[Record] = []
         previous = base
@@ -192,6 +212,7 @@ class Executor:
             "boot": self.lease.boot_id,
             "python": platform.python_version(),
             "code": agent.code,
+            "source": agent.source,
             "holdfast": VERSION,
             "lost": lost,
             "proof": proof,
@@ -264,7 +285,9 @@ class Executor:
                 return row, records, {}
             check_row(row)
             check_records(row, records)
-            wanted = {text[1:].partition(":")[0] for r in records for text in (r.payload, r.args) if text and text[0] == "@"}
+            wanted = {
+                text[1:].partition(":")[0] for r in records for text in (r.payload, r.args) if text and text[0] == "@"
+            }
             found = await self.store.blobs(run_id, sorted(wanted)) if wanted else {}
             return row, records, {digest: check_blob(run_id, digest, found.get(digest)) for digest in wanted}
         except CorruptJournal as error:
@@ -298,7 +321,11 @@ class Executor:
 
     def _background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(lambda t: None if t.cancelled() or t.exception() is None else warn("take_up.failed", error=str(t.exception())))
+        task.add_done_callback(
+            lambda t: (
+                None if t.cancelled() or t.exception() is None else warn("take_up.failed", error=str(t.exception()))
+            )
+        )
 
     def local(self, run_id: RunId) -> Execution | None:
         """The execution of a run in this process, if there is one."""
@@ -331,7 +358,6 @@ class Executor:
                 except CorruptJournal as error:
                     warn("run.quarantined", run=row.id, error=str(error))
 
-
     async def _woken_by_children(self) -> list[RunRow]:
         woken = []
         for row in await self.store.runs(RunFilter(status=frozenset({Status.waiting}), limit=200)):
@@ -348,11 +374,19 @@ def check_same_start(row: RunRow, agent: str, args_digest: str) -> None:
     if row.agent != agent:
         raise ConflictingStart(f"Run {row.id} exists and is of agent {row.agent!r}, not {agent!r}. Use another id.")
     if row.input_digest != args_digest:
-        raise ConflictingStart(f"Run {row.id} ({agent}) exists with other arguments. Use another id, or the same arguments.")
+        raise ConflictingStart(
+            f"Run {row.id} ({agent}) exists with other arguments. Use another id, or the same arguments."
+        )
 
 
 def checked_id(value: str, what: str) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable() or "@" in value or value != value.strip():
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= 200
+        or not value.isprintable()
+        or "@" in value
+        or value != value.strip()
+    ):
         raise UsageError(f"{what}= takes 1 to 200 printable characters without '@'; got {value!r}.")
     return value
 
@@ -367,6 +401,7 @@ def crash_loop(row: RunRow, records: list[Record]) -> dict[str, Any]:
     last = next((r.key for r in reversed(records) if r.key), "")
     return {
         "why": "crash loop",
-        "detail": f"{row.claims} processes took this run and died without getting further; the last call recorded is {last or 'none'}.",
+        "detail": f"{row.claims} processes took this run and died without getting further; "
+        f"the last call recorded is {last or 'none'}.",
         "advice": f"Find out what kills the process, then `holdfast resume {row.id}`.",
     }

@@ -1,0 +1,249 @@
+"""Finding out what became of an effect that was cut off, and acting on it.
+
+The decision itself is pure (`journal.recovery.rule`). Here is what feeds it, `verify`, a person's word, the time that
+passed, and what follows: a record of the settlement with its evidence, then an outcome or another attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Never, TypeVar
+
+from holdfast import faults
+from holdfast.calls import Body, Options, not_stored, remember_key
+from holdfast.clock import now_us
+from holdfast.codec import decode_error, encode_error, roundtrip_error
+from holdfast.context import RunContext, Scope, StepInfo
+from holdfast.errors import EffectInDoubt, EffectUndone, Undecodable, Unserialisable
+from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
+from holdfast.model import Kind
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Generic[T_co]):
+    """Whether an effect in doubt happened; make one with `landed(result)` or `not_landed()`."""
+
+    has_landed: bool
+    result: T_co | None = None
+
+
+def landed(result: T) -> Verdict[T]:
+    """It happened, with this result. Return it from `verify`, or pass it to `InDoubt.resolve`.
+
+    Example: `return hf.landed(message_id)`
+    """
+    return Verdict(has_landed=True, result=result)
+
+
+def not_landed() -> Verdict[Never]:
+    """It did not happen; a new attempt is safe. Return it from `verify`, or pass it to `InDoubt.resolve`.
+
+    Example: `return hf.not_landed()`
+    """
+    return Verdict(has_landed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectCall:
+    """One call of an effect, while it is being performed."""
+
+    scope: Scope
+    run: RunContext
+    key: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    args_text: str
+    args_digest: str
+    idempotency_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a call ended: `kind` and `payload` are what is recorded, `value` or `error` what the agent gets."""
+
+    kind: Kind
+    payload: str
+    took: int
+    attempt: int
+    value: Any = None
+    error: BaseException | None = None
+
+
+def stored(call: EffectCall, body: Body, attempt: int, took: int, value: Any) -> Ended:
+    """It happened. If its result cannot be stored, that is what the agent hears; it is never done again."""
+    try:
+        payload, value = body.result_coder().roundtrip(value, what=f"the result of {call.key}")
+        call.run.journal.check_size(payload, f"the result of {call.key}")
+    except Unserialisable as error:
+        payload = json.dumps({"repr": _shown(value), "error": str(error)})
+        seen = remember_key(not_stored(call.key, call.run.id), call.key)
+        seen.add_note(str(error))
+        return Ended(Kind.unstored, payload, took, attempt, error=seen)
+    return Ended(Kind.done, payload, took, attempt, value=value)
+
+
+def failed(call: EffectCall, options: Options, attempt: int, took: int, error: Exception) -> Ended:
+    """It did not happen, and there are no attempts left: the agent gets what the body raised."""
+    payload, seen = roundtrip_error(error, options.failures)
+    return Ended(Kind.failed, payload, took, attempt, error=remember_key(seen, call.key))
+
+
+@dataclass(slots=True)
+class Settling:
+    """What became of one attempt.
+
+    `original` is what the body raised, if it did; `may_repeat`: another attempt is left; `take_back` runs the undo.
+    """
+
+    call: EffectCall
+    name: str
+    body: Body
+    options: Options
+    verify: Body | None
+    on_doubt: OnDoubt
+    settle_us: int
+    attempt: int
+    doubt: Doubt
+    take_back: Callable[[], Awaitable[None]]
+    original: Exception | None = None
+    may_repeat: bool = True
+
+    async def settle(self, said: dict[str, Any] | None) -> Ended | None:
+        """The outcome; None: it did not happen (or may be repeated), and a new attempt follows.
+
+        `said`: what a person said before a crash kept it from being acted on.
+        """
+        run, key = self.call.run, self.call.key
+        evidence: dict[str, Any] = {"cause": self.doubt.cause}
+        if self.original is not None:
+            evidence["error"] = f"{type(self.original).__name__}: {_text(self.original)}"
+        given = self._fitting(run.take_verdict(key) or said, evidence)
+        while given is None:
+            verdict, value = await self._verify(evidence)
+            ruling = rule(
+                self.doubt, verdict=verdict, on_doubt=self.on_doubt, settle_us=self.settle_us, now_us=now_us()
+            )
+            faults.point("settle.before_record")
+            match ruling:
+                case Ruling.verify_later:
+                    await self._wait_settled()
+                case Ruling.ask:
+                    told = await run.hold(key, {"name": self.name, "attempt": self.attempt, **evidence})
+                    given = self._fitting(told, evidence)
+                case _:
+                    return await self._act(ruling, verdict, value, evidence)
+        return self._resolved(given, evidence)
+
+    async def _act(self, ruling: Ruling, verdict: str | None, value: Any, evidence: dict[str, Any]) -> Ended | None:
+        """Record the ruling, and do what it says."""
+        match ruling:
+            case Ruling.landed:
+                self._record("landed", "verify", evidence)
+                return stored(self.call, self.body, self.attempt, 0, value)
+            case Ruling.again if verdict == "not_landed":
+                self._record("not_landed", "verify", evidence)
+                if self.may_repeat or self.original is None:
+                    return None
+                return failed(self.call, self.options, self.attempt, 0, self.original)
+            case Ruling.again if self.may_repeat:
+                self._record("retry", "on_doubt", evidence)
+                return None
+            case Ruling.undo:
+                self._record("undo", "on_doubt", evidence)
+                await self.take_back()
+                return self._raised(
+                    EffectUndone(
+                        f"Run {self.call.run.id}: {self.call.key} was cut off; whatever may have happened was undone.",
+                        error_type="EffectUndone",
+                    )
+                )
+            case _:
+                if ruling is Ruling.again:
+                    evidence["attempts"] = "used up"
+                self._record("fail", "on_doubt", evidence)
+                cut_off = f"{self.call.key} was cut off ({evidence.get('error', evidence['cause'])})"
+                return self._raised(
+                    EffectInDoubt(
+                        f"Run {self.call.run.id}: {cut_off} and may or may not have happened.",
+                        error_type="EffectInDoubt",
+                        error_message=str(evidence.get("error", "")),
+                    )
+                )
+
+    def _raised(self, error: Exception) -> Ended:
+        return Ended(Kind.failed, encode_error(error), 0, self.attempt, error=remember_key(error, self.call.key))
+
+    async def _wait_settled(self) -> None:
+        run = self.call.run
+        run.bodies += 1
+        try:
+            await asyncio.sleep(max(0, self.doubt.since_us + self.settle_us - now_us()) / 1_000_000 + 0.001)
+        finally:
+            run.bodies -= 1
+
+    async def _verify(self, evidence: dict[str, Any]) -> tuple[Literal["landed", "not_landed"] | None, Any]:
+        if self.verify is None:
+            return None, None
+        call = self.call
+        info = StepInfo(call.run, self.name, call.key, self.attempt, call.idempotency_key)
+        call.run.bodies += 1
+        try:
+            verdict = await self.verify.run(call.scope, info, call.args, call.kwargs, self.options.timeout_s)
+        except Exception as error:
+            evidence["verify_error"] = f"{type(error).__name__}: {_text(error)}"
+            return None, None
+        finally:
+            call.run.bodies -= 1
+        if not isinstance(verdict, Verdict):
+            evidence["verify_error"] = f"verify returned {type(verdict).__name__}, not hf.landed(…) or hf.not_landed()"
+            return None, None
+        evidence["verify"] = "landed" if verdict.has_landed else "not_landed"
+        return ("landed", verdict.result) if verdict.has_landed else ("not_landed", None)
+
+    def _fitting(self, given: dict[str, Any] | None, evidence: dict[str, Any]) -> dict[str, Any] | None:
+        """What a person said, unless the result they gave does not fit the effect's type: then they are asked again."""
+        if given is not None and given["verdict"] == "landed":
+            try:
+                self.body.result_coder().loads(given["value"], what=f"the result given for {self.call.key}")
+            except Undecodable as error:
+                evidence["refused"] = str(error)
+                self._record("refused", "person", evidence, given)
+                return None
+        return given
+
+    def _resolved(self, given: dict[str, Any], evidence: dict[str, Any]) -> Ended | None:
+        """Act on a person's verdict."""
+        self._record(given["verdict"], "person", evidence, given)
+        match given["verdict"]:
+            case "landed":
+                value = self.body.result_coder().loads(given["value"], what=f"the result given for {self.call.key}")
+                return stored(self.call, self.body, self.attempt, 0, value)
+            case "not_landed":
+                return None
+            case _:
+                error = decode_error(given["error"], self.options.failures)
+                return Ended(Kind.failed, given["error"], 0, self.attempt, error=remember_key(error, self.call.key))
+
+    def _record(self, verdict: str, by: str, evidence: dict[str, Any], given: dict[str, Any] | None = None) -> None:
+        self.call.run.record_verdict(self.call.key, self.name, self.attempt, verdict, by, evidence, given)
+        faults.point("settle.after_record")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:500]
+    except Exception as broken:
+        return f"<str failed: {type(broken).__name__}>"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:1000]
+    except Exception as broken:
+        return f"<repr failed: {type(broken).__name__}>"

@@ -1,0 +1,247 @@
+"""Calls that the code cancels: losers of races, timeouts. A replay comes to the same end without starting them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from tests.concurrency.crashes import Ended, run_again, run_here
+
+ran: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    ran.clear()
+
+
+@hf.step
+async def note(text: str, seconds: float = 0.0) -> str:
+    ran.append(text)
+    await asyncio.sleep(seconds)
+    return text
+
+
+@hf.effect(settle=0, on_doubt="retry")
+async def act(text: str, seconds: float = 0.0) -> str:
+    ran.append(text)
+    await asyncio.sleep(seconds)
+    ran.append(f"{text} ended")
+    return text
+
+
+def position(ended: Ended, kind: str, key: str) -> int:
+    return next(r.seq for r in ended.records if r.kind == kind and r.key == key)
+
+
+# races
+
+
+@hf.agent
+async def racing() -> list[str]:
+    async def two_steps(text: str, seconds: float) -> str:
+        return await note(f"{text} 1", seconds) + await note(f"{text} 2", seconds)
+
+    first = await hf.race(note("slow", 60), note("quick"))
+    second = await hf.race(two_steps("slow branch", 30), two_steps("quick branch", 0.001), note("slow too", 60))
+    return [first, second, await note("end")]
+
+
+def test_the_loser_of_a_race_stays_pending_and_its_body_never_starts_again(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", racing())
+    assert ended.result == ["quick", "quick branch 1quick branch 2", "end"]
+    assert set(ended.keys("cancelled")) == {"note#1", "two_steps~1/note#1", "note#3"}
+    ran.clear()
+    assert run_again(ended, racing(), tmp_path).result == ended.result
+    assert ran == []
+    after_first = position(ended, "cancelled", "note#1")
+    again = run_again(ended, racing(), tmp_path, length=after_first)
+    assert again.result == ended.result
+    assert "slow" not in ran
+    assert "quick" not in ran
+
+
+@hf.agent
+async def race_cut_short() -> list[str]:
+    try:
+        async with hf.timeout(0.02):
+            await hf.race(note("a", 60), note("b", 60), note("c", 60))
+    except TimeoutError:
+        ran.append("timeout")
+    return [await hf.race(note("slow", 60), note("quick")), await hf.race(note("quick too"), note("slow too", 60))]
+
+
+def test_a_race_that_was_cancelled_does_not_hand_its_place_to_the_next(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", race_cut_short())
+    assert ended.result == ["quick", "quick too"]
+    for length in range(position(ended, "done", "hf.timeout#1"), len(ended.records)):
+        ran.clear()
+        assert run_again(ended, race_cut_short(), tmp_path, length=length).result == ended.result
+        assert "timeout" in ran
+        assert not {"a", "b", "c"} & set(ran) or length < position(ended, "cancelled", "note#3")
+
+
+@hf.agent
+async def racing_effects() -> list[str]:
+    winner = await hf.race(act("loser", 0.03), note("winner"))
+    return [winner, await act("end")]
+
+
+def test_an_effect_that_loses_a_race_ends_before_its_cancellation_arrives(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", racing_effects())
+    assert ran[-3:] == ["loser ended", "end", "end ended"]
+    assert position(ended, "done", "act#1") < position(ended, "intent", "act#2")
+    ran.clear()
+    assert run_again(ended, racing_effects(), tmp_path).result == ended.result == ["winner", "end"]
+    assert ran == []
+
+
+# timeouts
+
+
+@hf.agent
+async def expiring(seconds: float) -> list[str]:
+    seen: list[str] = []
+
+    async def aside() -> None:
+        for n in range(3):
+            seen.append(await note(f"aside {n}"))
+
+    task = asyncio.create_task(aside())
+    try:
+        async with hf.timeout(seconds):
+            await note("slow", 60)
+    except TimeoutError as error:
+        seen.append(f"{type(error).__name__}: {error}")
+    await task
+    return [*seen, await note("end")]
+
+
+def test_a_timeout_that_expired_is_replayed_at_once(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", expiring(0.4))
+    assert "TimeoutError: hf.timeout(0.4) expired" in ended.result
+    ran.clear()
+    began = time.monotonic()
+    assert run_again(ended, expiring(0.4), tmp_path).result == ended.result
+    assert time.monotonic() - began < 0.35
+    assert ran == []
+
+
+def test_after_a_crash_only_the_remaining_time_is_left(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", expiring(0.4))
+    before = position(ended, "done", "hf.timeout#1") - 1
+    began = time.monotonic()
+    assert run_again(ended, expiring(0.4), tmp_path, length=before).result == ended.result
+    assert time.monotonic() - began < 0.35
+
+
+@hf.agent
+async def not_expiring() -> list[str]:
+    async with hf.timeout(60):
+        first = await note("in time")
+    async with hf.timeout(0.02):
+        second = await note("in time too")
+    await note("pause", 0.03)
+    return [first, second]
+
+
+def test_a_timeout_that_did_not_expire_does_not_expire_when_replayed_later(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", not_expiring())
+    for length in range(position(ended, "done", "note#2"), len(ended.records)):
+        assert run_again(ended, not_expiring(), tmp_path, length=length).result == ["in time", "in time too"]
+
+
+@hf.agent
+async def nested(outer: float, inner: float) -> str:
+    try:
+        async with hf.timeout(outer):
+            try:
+                async with hf.timeout(inner):
+                    await note("slow", 60)
+            except TimeoutError:
+                await note("inner")
+                return "inner"
+    except TimeoutError:
+        return "outer"
+    return "none"
+
+
+@pytest.mark.parametrize(("outer", "inner", "who"), [(0.02, 60, "outer"), (60, 0.02, "inner"), (0.0, 0.0, "outer")])
+def test_of_nested_timeouts_the_one_that_expired_raises(tmp_path: Path, outer: float, inner: float, who: str) -> None:
+    ended = run_here(tmp_path / "holdfast.db", nested(outer, inner))
+    assert ended.result == who
+    assert run_again(ended, nested(outer, inner), tmp_path).result == who
+
+
+@hf.agent
+async def shielding(how: str) -> list[str]:
+    seen: list[str] = []
+    try:
+        match how:
+            case "hf.timeout":
+                async with hf.timeout(0.01):
+                    seen.append(await act("effect", 0.04))
+            case "asyncio.timeout":
+                async with asyncio.timeout(0.01):
+                    seen.append(await act("effect", 0.04))
+            case "wait_for":
+                seen.append(await asyncio.wait_for(act("effect", 0.04), 0.01))
+            case "cancel":
+                task = asyncio.create_task(act("effect", 0.04))
+                await note("meanwhile", 0.01)
+                task.cancel()
+                seen.append(await task)
+    except (TimeoutError, asyncio.CancelledError) as error:
+        seen.append(type(error).__name__)
+    return [*seen, *ran[-1:], await act("after")]
+
+
+@pytest.mark.parametrize("how", ["hf.timeout", "asyncio.timeout", "wait_for", "cancel"])
+def test_a_timeout_reaches_an_effect_after_its_outcome_is_recorded(tmp_path: Path, how: str) -> None:
+    ended = run_here(tmp_path / "holdfast.db", shielding(how))
+    error = "CancelledError" if how == "cancel" else "TimeoutError"
+    assert ended.result == [error, "effect ended", "after"]
+    assert position(ended, "done", "act#1") < position(ended, "intent", "act#2")
+    assert ended.keys("cancelled") == []
+    ran.clear()
+    again = run_again(ended, shielding(how), tmp_path)
+    assert ran == []
+    if how in ("hf.timeout", "cancel"):  # a plain timer measures again, and finds that nothing takes long
+        assert again.result[0] == error
+
+
+# undoing
+
+
+@hf.effect(on_doubt="undo", settle=0)
+async def book(city: str) -> str:
+    ran.append(f"book {city}")
+    return city
+
+
+@book.undo
+async def cancel_booking(booking: str | None, city: str) -> None:
+    ran.append(f"cancel {city}")
+
+
+@hf.agent
+async def travelling() -> list[str]:
+    try:
+        first = await book("Rome")
+    except hf.EffectUndone:
+        first = "undone"
+    return [first, await act("after")]
+
+
+def test_an_effect_that_was_undone_does_not_stand_in_the_way_of_the_next(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "one" / "holdfast.db", travelling())
+    undone = run_again(ended, travelling(), tmp_path / "two", length=position(ended, "intent", "book#1"))
+    assert undone.result == ["undone", "after"]
+    ran.clear()
+    again = run_again(undone, travelling(), tmp_path / "three", length=position(undone, "intent", "act#1") - 1)
+    assert again.result == ["undone", "after"]
+    assert ran == ["after", "after ended"]

@@ -1,0 +1,208 @@
+"""What happened together, and in which order, is seen the same way again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast.journal import ticks
+from tests.concurrency.crashes import run_again, run_here
+
+ran: list[str] = []
+delays = {"first": 0.0, "second": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    ran.clear()
+    delays.update(first=0.0, second=0.0)
+
+
+@hf.step
+async def note(text: str, turns: int = 0, seconds: float = 0.0) -> str:
+    ran.append(text)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if seconds:
+        await asyncio.sleep(seconds)
+    return text
+
+
+@hf.step
+async def forever(text: str) -> str:
+    ran.append(text)
+    await asyncio.sleep(60)
+    return text
+
+
+@hf.effect(settle=0, on_doubt="retry")
+async def act(text: str, turns: int = 0) -> str:
+    ran.append(text)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return text
+
+
+@hf.agent
+async def together() -> list[str]:
+    calls = [note("slowest", 3), note("slower", 2), note("fast", 1)]
+    return [await each for each in asyncio.as_completed(calls)]
+
+
+def test_calls_that_ended_together_are_delivered_in_the_order_in_which_they_ended(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", together())
+    assert {r.tick for r in ended.records if r.kind == "done"} == {1}
+    assert ended.result == ["fast", "slower", "slowest"]
+    assert run_again(ended, together(), tmp_path).result == ended.result
+
+
+@hf.agent
+async def mixed(effect_first: bool) -> list[list[str]]:
+    seen: list[list[str]] = []
+    for n in range(5):
+        calls = [note(f"step {n}", 30), act(f"effect {n}", 0 if effect_first else 60)]
+        seen.append([await each for each in asyncio.as_completed(calls)])
+        tasks = [asyncio.create_task(act(f"again {n}")), asyncio.create_task(note(f"other {n}", 5))]
+        done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        seen.append(sorted(task.result() for task in done))
+        await asyncio.gather(*left)
+    return seen
+
+
+@pytest.mark.parametrize("effect_first", [False, True])
+def test_steps_and_effects_that_end_together_keep_their_order(tmp_path: Path, effect_first: bool) -> None:
+    ended = run_here(tmp_path / "holdfast.db", mixed(effect_first))
+    ran.clear()
+    assert run_again(ended, mixed(effect_first), tmp_path).result == ended.result
+    assert ran == []
+
+
+@hf.agent
+async def spinning() -> str:
+    task = asyncio.create_task(note("awaited"))
+    while not task.done():
+        await asyncio.sleep(0)
+    return task.result()
+
+
+def test_a_branch_that_spins_does_not_hold_up_what_it_waits_for(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", spinning())
+    assert ended.result == "awaited"
+    assert run_again(ended, spinning(), tmp_path).result == "awaited"
+
+
+@hf.agent
+async def timing_out() -> list[str]:
+    seen: list[str] = []
+
+    async def impatient() -> None:
+        try:
+            async with asyncio.timeout(0.03):
+                await forever("never")
+        except TimeoutError:
+            seen.append("timeout")
+        seen.append(await note("after"))
+
+    async def steady() -> None:
+        for n in range(8):
+            seen.append(await note(f"steady {n}", 0, 0.01))
+
+    await asyncio.gather(impatient(), steady())
+    return seen
+
+
+def test_a_call_that_a_plain_timeout_cancelled_holds_up_what_came_after(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", timing_out())
+    assert 0 < ended.result.index("timeout") < len(ended.result) - 1
+    ran.clear()
+    assert run_again(ended, timing_out(), tmp_path).result == ended.result
+    assert ran == []
+
+
+@hf.agent
+async def two_branches() -> list[str]:
+    async def first() -> str:
+        await asyncio.sleep(delays["first"])
+        return await note("first")
+
+    async def second() -> str:
+        value = await note("second 1")
+        await asyncio.sleep(delays["second"])
+        return value + await note("second 2")
+
+    return await asyncio.gather(first(), second())
+
+
+def test_a_call_that_comes_after_its_turn_has_its_value_and_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = run_here(tmp_path / "holdfast.db", two_branches())
+    monkeypatch.setattr(ticks, "_PATIENCE_S", 0.02)
+    delays.update(first=0.2)
+    ran.clear()
+    again = run_again(ended, two_branches(), tmp_path)
+    assert again.result == ended.result == ["first", "second 1second 2"]
+    assert ran == []
+    assert [r.key for r in again.records if r.name == "late"] == ["first~1/note#1"]
+
+
+def test_a_replay_waits_a_while_for_branches_that_wait_for_their_own_timers(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", two_branches())
+    delays.update(first=0.05, second=0.05)
+    again = run_again(ended, two_branches(), tmp_path)
+    assert again.result == ended.result
+    assert [r.key for r in again.records if r.name == "late"] == []
+
+
+@hf.agent
+async def late_branch() -> list[str]:
+    async def early() -> str:
+        value = await act("early 1")
+        await asyncio.sleep(delays["second"])
+        return value + await act("early 2")
+
+    async def late() -> str:
+        return await act("late")
+
+    task = asyncio.create_task(early())
+    await asyncio.sleep(delays["first"])
+    return [await asyncio.create_task(late()), await task]
+
+
+def test_a_new_effect_waits_for_a_branch_that_reappears_late(tmp_path: Path) -> None:
+    delays.update(second=0.1)
+    ended = run_here(tmp_path / "holdfast.db", late_branch())
+    done = ended.keys()
+    assert done.index("late~1/act#1") < done.index("early~1/act#2")
+    length = next(r.seq for r in ended.records if r.kind == "intent" and r.key == "early~1/act#2") - 1
+    delays.update(first=0.2, second=0.0)
+    ran.clear()
+    again = run_again(ended, late_branch(), tmp_path, length=length)
+    assert again.result == ended.result
+    assert ran == ["early 2"]
+
+
+@hf.agent
+async def nested_gathers() -> list[str]:
+    seen: list[str] = []
+
+    async def deep() -> None:
+        call = asyncio.gather(asyncio.gather(asyncio.gather(asyncio.gather(asyncio.gather(note("deep"))))))
+        await call
+        seen.append("deep")
+
+    async def other() -> None:
+        await note("other 1", 0, 0.01)
+        await note("other 2", 0, 0.03)
+        seen.append("other")
+
+    await asyncio.gather(deep(), other())
+    return seen
+
+
+def test_a_chain_of_gathers_is_given_the_time_to_end(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", nested_gathers())
+    assert run_again(ended, nested_gathers(), tmp_path).result == ended.result == ["deep", "other"]
