@@ -1,0 +1,179 @@
+"""Who owns a run when processes fork, die, or start the same run at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast.testing import Ledger, check_history
+from holdfast.testing.processes import environment
+from tests.crash import forking, plain
+
+COMMAND = [sys.executable, plain.__file__]
+
+
+class Place:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = str(folder / "store.db")
+        self.ledger = Ledger(folder / "ledger.jsonl")
+        self.env = {"HOLDFAST_LEDGER": str(self.ledger.path), "HOLDFAST_TEST_FOLDER": str(folder)}
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def begin(self, agent: str, *arguments: str, run_id: str = "r", fault: str = "") -> subprocess.Popen[str]:
+        env = environment(self.env | ({"HOLDFAST_FAULT": fault} if fault else {}))
+        process = subprocess.Popen(
+            [*COMMAND, agent, run_id, self.url, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._processes.append(process)
+        return process
+
+    def end(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
+        out, err = process.communicate(timeout=30)
+        return process.returncode, out.strip(), err
+
+    def run(self, agent: str, *arguments: str, run_id: str = "r", fault: str = "") -> tuple[int, str, str]:
+        return self.end(self.begin(agent, *arguments, run_id=run_id, fault=fault))
+
+    def wait_for(self, name: str) -> None:
+        deadline = time.monotonic() + 20
+        while not (self.folder / name).exists():
+            assert time.monotonic() < deadline, f"{name} did not come"
+            time.sleep(0.005)
+
+    def begun(self) -> Counter[str]:
+        return Counter(line.key for line in self.ledger.lines() if line.what == "begin")
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, forking.__file__, str(tmp_path / "store.db")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["3", "6"], f"all three uses refused, then the parent's own run: {done.stderr}"
+    assert check_history(str(tmp_path / "store.db"), acks=[("before", "finished"), ("after", "finished")]) == []
+
+
+def killed_in_its_sleep(place: Place) -> None:
+    process = place.begin("sleeper")
+    place.wait_for("sleeping")
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(10) == -signal.SIGKILL
+    (place.folder / "awake").touch()
+
+
+def test_a_run_left_by_a_killed_process_is_taken_up_within_a_second(place: Place) -> None:
+    killed_in_its_sleep(place)
+    code, result, errors = place.run("sleeper")
+    assert (code, result) == (0, "3"), errors
+    assert float(errors.split()[-1]) < 1.0
+    assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
+
+
+def test_of_two_processes_that_recover_the_same_run_one_executes_it(place: Place) -> None:
+    killed_in_its_sleep(place)
+    both = [place.begin("sleeper") for _ in range(2)]
+    ended = [place.end(process) for process in both]
+    assert [(code, result) for code, result, _ in ended] == [(0, "3"), (0, "3")], ended
+    assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
+    assert check_history(place.url, place.ledger) == []
+
+
+def test_two_processes_that_run_the_same_id_execute_it_once(place: Place) -> None:
+    both = [place.begin("changes") for _ in range(2)]
+    ended = [place.end(process) for process in both]
+    assert [(code, result) for code, result, _ in ended] == [(0, "3"), (0, "3")], ended
+    assert place.begun() == {"look#1": 1, "slow_change#1": 1}
+    assert check_history(place.url, place.ledger) == []
+
+
+def test_a_live_run_is_not_taken_from_its_process(place: Place) -> None:
+    owner = place.begin("sleeper")
+    place.wait_for("sleeping")
+    other = place.begin("sleeper")
+    time.sleep(0.8)
+    assert owner.poll() is None
+    assert other.poll() is None, place.end(other)
+    assert place.begun() == {"slow_change#1": 1, "sleeps#1": 1}
+    os.kill(owner.pid, signal.SIGKILL)
+    (place.folder / "awake").touch()
+    began = time.monotonic()
+    assert place.end(other)[:2] == (0, "3")
+    assert time.monotonic() - began < 2
+    assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
+
+
+def test_twenty_starts_of_one_id_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path)
+    for name, value in place.env.items():
+        monkeypatch.setenv(name, value)
+
+    async def start() -> list[hf.Run[int] | BaseException]:
+        async with hf.connect(place.url) as one, hf.connect(place.url) as other:
+            calls = [(app, plain.changes(n)) for n in (1, 2) for app in (one, other) for _ in range(5)]
+            started = await asyncio.gather(*(app.start(call, id="r") for app, call in calls), return_exceptions=True)
+            results = [await run.result() for run in started if isinstance(run, hf.Run)]
+            assert len(set(results)) == 1
+            return list(started)
+
+    started = asyncio.run(start())
+    kinds = Counter(type(each).__name__ for each in started)
+    assert kinds == {"Run": 10, "ConflictingStart": 10}, "those with the arguments of the first, and the others"
+    assert place.begun() == {"look#1": 1, "slow_change#1": 1}
+    assert check_history(place.url, place.ledger) == []
+
+
+def test_processes_that_start_one_id_with_other_arguments_are_refused(place: Place) -> None:
+    several = [place.begin("changes", str(n)) for n in (1, 2, 1, 2)]
+    ended = [place.end(process) for process in several]
+    assert sorted(code for code, _, _ in ended) == [0, 0, 4, 4], ended
+    assert all(re.match("ConflictingStart: ", out) for code, out, _ in ended if code == 4), ended
+    assert place.begun() == {"look#1": 1, "slow_change#1": 1}
+
+
+def test_a_failed_run_is_opened_again_by_running_it_again(place: Place) -> None:
+    code, said, _ = place.run("repairable")
+    assert (code, said) == (4, "RunFailed: Run r failed: ConnectionError: broken")
+    (place.folder / "repaired").touch()
+    assert place.run("repairable")[:2] == (0, "3")
+    assert place.begun() == {"slow_change#1": 1, "repaired#1": 2}
+
+
+@pytest.mark.parametrize("point", ["claim.after_commit:kill@1", "append.before_commit:kill@1", "append.after_commit:kill@1"])
+def test_a_retry_that_is_killed_is_still_a_retry(place: Place, point: str) -> None:
+    assert place.run("repairable")[0] == 4
+    (place.folder / "repaired").touch()
+    assert place.run("repairable", fault=point)[0] == -signal.SIGKILL
+    code, said, errors = place.run("repairable")
+    assert (code, said) == (0, "3"), errors
+    assert place.begun()["slow_change#1"] == 1
+    assert check_history(place.url, place.ledger) == []
