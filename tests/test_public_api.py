@@ -10,10 +10,11 @@ import holdfast
 
 NAMES = """
     Agent AlreadySettled AmbiguousId Call ConflictingStart CorruptJournal Declined Duration Effect EffectInDoubt
-    EffectUndone Holdfast HoldfastError InDoubt LeaseLost NeedsHuman NestedCall NotInRun Receipt ReplayMismatch ResultNotStored Retry
-    RetryLater Run RunBlocked RunCancelled RunError RunFailed RunInfo RunNotFound Saga Status Step StepError StoreError
-    Undecodable Unserialisable UsageError Verdict agent connect effect get landed not_landed now patched
-    progress race resume rng run saga start step this_run this_step timeout usage uuid4
+    EffectUndone Holdfast HoldfastError InDoubt LeaseLost NeedsHuman NestedCall NotInRun Receipt ReplayMismatch
+    ResultNotStored Retry RetryLater Run RunBlocked RunCancelled RunError RunFailed RunInfo RunNotFound Saga
+    Settings Status Step StepError StoreError Undecodable Unserialisable UsageError Verdict agent connect effect
+    get landed not_landed now patched progress race resume rng run saga start step this_run this_step timeout
+    usage uuid4
 """.split()
 
 #: A union of types has no docstring of its own.

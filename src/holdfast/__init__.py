@@ -2,6 +2,7 @@
 
 from holdfast.app import Holdfast, connect, run
 from holdfast.calls import Duration, Retry
+from holdfast.config import Settings
 from holdfast.errors import (
     AlreadySettled,
     AmbiguousId,
@@ -74,6 +75,7 @@ __all__ = [
     "RunInfo",
     "RunNotFound",
     "Saga",
+    "Settings",
     "Status",
     "Step",
     "StepError",

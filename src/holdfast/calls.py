@@ -204,8 +204,18 @@ def refuse_result(run: RunContext, name: str, body: Body) -> None:
         raise Unserialisable(f"Run {run.id}: the result of {name} ({body.where}) cannot be stored: {problem}")
 
 
-async def answer(scope: Scope, entry: Entry, coder: Coder[Any], raises: tuple[type[BaseException], ...]) -> Any:
-    """What the journal knows of a call, delivered as it once was."""
+async def answer(
+    scope: Scope,
+    entry: Entry,
+    coder: Coder[Any],
+    raises: tuple[type[BaseException], ...],
+    *,
+    on_turn: Callable[[], None] | None = None,
+) -> Any:
+    """What the journal knows of a call, delivered as it once was.
+
+    `on_turn` is called at its tick, whether or not the call is cancelled then.
+    """
     run = scope.run
     outcome = entry.outcome
     assert outcome is not None
@@ -213,8 +223,10 @@ async def answer(scope: Scope, entry: Entry, coder: Coder[Any], raises: tuple[ty
         return await _pending(scope, entry)
     if run.lines == 1:
         run.ticks.at_once(entry)
+        if on_turn is not None:
+            on_turn()
     else:
-        await _wait_turn(scope, entry)
+        await _wait_turn(scope, entry, on_turn)
     run.receipt.answered(entry, run.replay.usage)
     match outcome.kind:
         case Kind.done:
@@ -251,7 +263,7 @@ async def _pending(scope: Scope, entry: Entry) -> Any:
         ticks.cancelled(entry)
 
 
-async def _wait_turn(scope: Scope, entry: Entry) -> None:
+async def _wait_turn(scope: Scope, entry: Entry, on_turn: Callable[[], None] | None) -> None:
     """Return when the recorded outcome is to be delivered, as many turns of the loop after its tick as when it was live.
 
     An effect is shielded, as it was: a cancellation arrives after its outcome, and that takes one turn more.
@@ -264,6 +276,8 @@ async def _wait_turn(scope: Scope, entry: Entry) -> None:
     def come() -> None:
         nonlocal has_come
         has_come = True
+        if on_turn is not None:
+            on_turn()
         if not turn.done():
             turn.set_result(None)
 

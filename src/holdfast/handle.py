@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.history import Receipt, RunInfo, TimelineItem, Verification, info_of, receipts_of, timeline_of, verify
 from holdfast.history import in_doubt_of as open_doubts
-from holdfast.journal.integrity import check_blob
+from holdfast.journal.integrity import check_blob, check_records, check_row
 from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId
 from holdfast.settling import Verdict
 from holdfast.store.base import Store
@@ -182,6 +182,8 @@ class Run(Generic[R_co]):
 
     async def _end(self) -> tuple[RunRow, str]:
         row, records = await self._load()
+        check_row(row)
+        check_records(row, records)
         end = next(r for r in reversed(records) if r.kind == Kind.finished)
         return row, await self._text(end.payload)
 

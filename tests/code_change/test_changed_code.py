@@ -11,10 +11,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.config import Settings
-from holdfast.model import RunId
 from tests.code_change import variants
 from tests.code_change.ledger import pauses, ran
-from tests.concurrency.crashes import RUN, Ended, cut, run_here
+from tests.concurrency.crashes import RUN, Ended, cut, ended_of, run_here
 
 SEQUENCE = """
     a = await look(1)
@@ -126,9 +125,7 @@ async def _go_on(store: Path, agent: hf.Agent[[], object]) -> Resumed:
             result = await run.result(timeout=20)
         except hf.RunBlocked as error:
             blocked = error
-        loaded = await app._store.load(RunId(run.id))
-        assert loaded is not None
-        return Resumed(result, blocked, Ended(result, *loaded))
+        return Resumed(result, blocked, await ended_of(app, result))
 
 
 def go_on(store: Path, agent: hf.Agent[[], object]) -> Resumed:

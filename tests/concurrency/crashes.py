@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -73,6 +74,7 @@ class Ended:
     result: Any
     row: RunRow
     records: list[Record]
+    blobs: dict[str, bytes]
 
     def calls(self) -> dict[str, str]:
         return completed(self.records)
@@ -95,21 +97,33 @@ def completed(records: list[Record]) -> dict[str, str]:
     return found
 
 
-async def execute(store: Path, call: hf.Call[Any], *, timeout_s: float = 60) -> Ended:
+async def execute(
+    store: Path, call: hf.Call[Any], *, timeout_s: float = 60, backlog: int = 1000, is_eager: bool = False
+) -> Ended:
     """Start the run, or go on with it, and wait for its end."""
     agents = [programs.program, programs.helper, call.agent]
-    async with hf.connect(str(store), agents=agents, settings=Settings(sweep_s=0.05)) as app:
+    if is_eager and sys.version_info >= (3, 12):
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    async with hf.connect(str(store), agents=agents, settings=Settings(sweep_s=0.05, backlog_records=backlog)) as app:
         run = await app.start(call, id=RUN)
         result = await run.result(timeout=timeout_s)
-        loaded = await app._store.load(RUN)
-        assert loaded is not None
-        return Ended(result, *loaded)
+        return await ended_of(app, result)
 
 
-def run_here(store: Path, call: hf.Call[Any], world: programs.World | None = None) -> Ended:
+async def ended_of(app: hf.Holdfast, result: Any) -> Ended:
+    loaded = await app._store.load(RUN)
+    assert loaded is not None
+    texts = [text for record in loaded[1] for text in (record.payload, record.args) if text and text.startswith("@")]
+    blobs = await app._store.blobs(RUN, sorted({text[1:].partition(":")[0] for text in texts}))
+    return Ended(result, *loaded, blobs)
+
+
+def run_here(
+    store: Path, call: hf.Call[Any], world: programs.World | None = None, *, backlog: int = 1000, is_eager: bool = False
+) -> Ended:
     """One process' share of a run: from wherever it is to its end."""
     programs.world = world or programs.World()
-    return asyncio.run(execute(store, call))
+    return asyncio.run(execute(store, call, backlog=backlog, is_eager=is_eager))
 
 
 def run_again(ended: Ended, call: hf.Call[Any], folder: Path, *, length: int = -1, world: programs.World | None = None) -> Ended:
@@ -133,7 +147,7 @@ async def _cut(ended: Ended, length: int, target: Path) -> None:
         head_hash=last.hash,
         claims=0,
     )
-    await store.create(Append(seal_row(row), 0, first_hash(row.id, row.nonce), records), owner=None)
+    await store.create(Append(seal_row(row), 0, first_hash(row.id, row.nonce), records, tuple(ended.blobs.items())), owner=None)
     await store.close()
 
 

@@ -111,6 +111,7 @@ class Node:
     place: str
     value: int = 0
     parts: tuple[Node, ...] = ()
+    is_optional: bool = False
 
     def total(self) -> int:
         return self.value + sum(part.total() for part in self.parts)
@@ -149,7 +150,9 @@ def grow(seed: int, *, plain: bool) -> Node:
         if depth == 0 or budget[0] <= 0 or rnd.random() < 0.35:
             return leaf(place)
         kind = rnd.choice(BRANCHING * 2 + DIRECT * 2 + ENDING)
-        if kind in ("expires", "cancels"):
+        if kind == "expires" and plain and rnd.random() < 0.5:
+            kind = rnd.choice(["plain_expires", "wait_for_expires"])
+        if kind in ("expires", "cancels", "plain_expires", "wait_for_expires"):
             budget[0] -= 2
             return Node(kind, place, rnd.randint(1, 1000))
         if kind in DIRECT:
@@ -172,10 +175,8 @@ def grow(seed: int, *, plain: bool) -> Node:
 
 
 def _without_value(node: Node) -> Node:
-    """What may be cancelled adds nothing, and has no effects."""
-    kind = "work" if node.kind == "act" else "calls" if node.kind == "children" else node.kind
-    parts = tuple(_without_value(Node("work", p.place, p.value) if p.kind == "helper" else p) for p in node.parts)
-    return Node(kind, node.place, 0, parts)
+    """What may be cancelled adds nothing; its effects happen once or not at all."""
+    return Node(node.kind, node.place, 0, tuple(_without_value(part) for part in node.parts), is_optional=True)
 
 
 class Interpreter:
@@ -388,6 +389,21 @@ class Interpreter:
         try:
             async with hf.timeout(0.004):
                 await slow(f"{node.place}.slow")
+        except TimeoutError:
+            return _own(node, await work(node.place, node.value))
+        raise AssertionError("did not expire")
+
+    async def plain_expires(self, node: Node) -> int:
+        try:
+            async with asyncio.timeout(0.004):
+                await slow(f"{node.place}.slow")
+        except TimeoutError:
+            return _own(node, await work(node.place, node.value))
+        raise AssertionError("did not expire")
+
+    async def wait_for_expires(self, node: Node) -> int:
+        try:
+            await asyncio.wait_for(slow(f"{node.place}.slow"), 0.004)
         except TimeoutError:
             return _own(node, await work(node.place, node.value))
         raise AssertionError("did not expire")

@@ -59,7 +59,9 @@ def check_killed(seed: int, folder: Path) -> None:
     assert "unstable" not in ended["noted"]
     assert ended["repeated"] == []
     happened = [json.loads(line)[1] for line in (folder / "world").read_text().splitlines() if line.startswith("[")]
-    assert Counter(happened) == Counter(n.place for n in tree.walk() if n.kind == "act")
+    acts = [node for node in tree.walk() if node.kind == "act"]
+    assert {n.place for n in acts if not n.is_optional} <= set(happened) <= {n.place for n in acts}
+    assert set(Counter(happened).values()) <= {1}
     places = Counter(ended["calls"].values())
     assert set(places.values()) <= {1}, "no two calls have the same place"
 
@@ -84,4 +86,4 @@ def test_sets_as_arguments_are_the_same_arguments_under_another_hash_seed(tmp_pa
     values = ended["result"]["values"]
     assert [len(v) for v in values if len(v) != 3] == [n for n in range(5, 15) for _ in range(2)]
     bodies = Counter((tmp_path / "world").read_text().splitlines())
-    assert sum(bodies.values()) <= 20 + 2 * 2, "only what a kill cut off ran again"
+    assert bodies["spell 5"] == 2, "what was on disk did not run again"

@@ -39,6 +39,7 @@ async def changes(n: int) -> int:
 @hf.step
 async def sleeps(n: int) -> int:
     with ledger.step():
+        await asyncio.sleep(0.1)  # what came before is on disk by then
         (folder() / "sleeping").touch()
         await asyncio.sleep(30 if n and not (folder() / "awake").exists() else 0)
         return n

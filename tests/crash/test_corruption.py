@@ -172,7 +172,9 @@ def resume_both(
             wrong.append(f"{run_id}: code {code}: {output}")
         if code == REFUSED and not output.startswith(CLEAR):
             wrong.append(f"{run_id}: unclear: {output}")
-        words.append("refused" if code else "quarantined" if "CorruptJournal" in output else "blocked" if output else "went on")
+        words.append(
+            "refused" if code else "quarantined" if "CorruptJournal" in output else "blocked" if output else "went on"
+        )
     got = seen(folder)
     for run_id, expected in template.told.items():
         sure = expected if firm is None else expected[: firm[run_id]]

@@ -34,7 +34,11 @@ class Place:
     def begin(self, agent: str, *arguments: str, run_id: str = "r", fault: str = "") -> subprocess.Popen[str]:
         env = environment(self.env | ({"HOLDFAST_FAULT": fault} if fault else {}))
         process = subprocess.Popen(
-            [*COMMAND, agent, run_id, self.url, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*COMMAND, agent, run_id, self.url, *arguments],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._processes.append(process)
         return process
@@ -168,7 +172,9 @@ def test_a_failed_run_is_opened_again_by_running_it_again(place: Place) -> None:
     assert place.begun() == {"slow_change#1": 1, "repaired#1": 2}
 
 
-@pytest.mark.parametrize("point", ["claim.after_commit:kill@1", "append.before_commit:kill@1", "append.after_commit:kill@1"])
+@pytest.mark.parametrize(
+    "point", ["claim.after_commit:kill@1", "append.before_commit:kill@1", "append.after_commit:kill@1"]
+)
 def test_a_retry_that_is_killed_is_still_a_retry(place: Place, point: str) -> None:
     assert place.run("repairable")[0] == 4
     (place.folder / "repaired").touch()

@@ -379,6 +379,7 @@ def test_settling_twice_is_refused(place: Place) -> None:
     asyncio.run(too_late())
 
 
+@pytest.mark.xfail(reason="send() is not conditional on the mail counter that resolve() saw", strict=True)
 def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Place) -> None:
     call = parked(place)
 
@@ -396,6 +397,22 @@ def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Place)
     assert place.run(call) == 0
     assert sorted(type(each).__name__ for each in told) == ["AlreadySettled", "NoneType"]
     assert place.result == ["first", "second"][told.index(None)]
+
+
+@pytest.mark.xfail(reason="resolve() does not say which attempt the verdict is about", strict=True)
+def test_a_verdict_on_an_earlier_attempt_is_refused(place: Place) -> None:
+    call = parked(place, kill="effect.after_intent")
+
+    async def old_news() -> None:
+        async with hf.connect(place.url) as app:
+            (doubt,) = await app.get("r").in_doubt()
+            assert doubt.attempt == 1
+            await doubt.resolve(hf.not_landed())
+            assert await asyncio.to_thread(place.run, call, kill="effect.after_body") == -9
+            with pytest.raises(hf.AlreadySettled):
+                await doubt.resolve(hf.landed("said of the first attempt"))
+
+    asyncio.run(old_news())
 
 
 # what is in doubt holds its branch only, and nobody else fails for it

@@ -208,6 +208,39 @@ def test_a_saga_undoes_what_may_have_happened_too(tmp_path: Path) -> None:
     assert DONE[3:] == ["unbook lost None", "unbook car car", "unbook flight flight"]
 
 
+@hf.effect
+async def rent(what: str) -> str:
+    return what
+
+
+@rent.undo
+async def give_back(result: str | None, what: str) -> None:
+    DONE.append(f"give back {what}")
+    if what == "boat":
+        raise OSError("sunk")
+
+
+@hf.agent
+async def holiday() -> list[str]:
+    try:
+        async with hf.saga():
+            await rent("car")
+            await rent("boat")
+            await no_room()
+    except ExceptionGroup as group:
+        return [*(str(error) for error in group.exceptions), type(group.__context__).__name__]
+    return []
+
+
+def test_an_undo_that_fails_does_not_keep_the_others_from_being_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hf.Retry, "delay_s", lambda self, failed: 0.001)
+    DONE.clear()
+    assert hf.run(holiday(), url=str(tmp_path / "s.db")) == ["sunk", "ValueError"]
+    assert DONE == ["give back boat"] * 4 + ["give back car"]
+
+
 @hf.agent
 async def child(n: int) -> int:
     if n < 0:
@@ -219,6 +252,7 @@ async def child(n: int) -> int:
 async def parent(n: int) -> list[Any]:
     doubled = await asyncio.gather(child(n), child(n + 1))
     side = await hf.start(child(100))
+    failed = ""
     try:
         await child(-1)
     except hf.RunFailed as error:
@@ -253,7 +287,8 @@ def test_durable_verbs_outside_of_a_run_raise() -> None:
         async with hf.timeout(1):
             pass
 
-    for attempt in (go(), hf.race(), hf.start(child(1))):
+    nothing = hf.race()  # type: ignore[call-overload]
+    for attempt in (go(), nothing, hf.start(child(1))):
         with pytest.raises(hf.NotInRun):
             asyncio.run(attempt)
     with pytest.raises(hf.NotInRun):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
+import apsw
 import pytest
 
 import holdfast as hf
@@ -78,9 +80,7 @@ def test_a_token_is_all_another_process_needs(tmp_path: Path) -> None:
                 await client.resume(f"{run.id}@other")
             with pytest.raises(hf.RunNotFound):
                 await client.get("nothing").status()
-            with pytest.raises(hf.UsageError, match="agents="):
-                await client.start(other("x"), id="left")
-                raise hf.UsageError("agents= is not needed to start")
+            assert await (await client.start(other("x"))).result() == "x"
 
     asyncio.run(go())
 
@@ -217,8 +217,18 @@ def test_an_app_that_is_not_open_says_so(tmp_path: Path) -> None:
         app.get("x")
     with pytest.raises(hf.UsageError, match="Unknown store url"):
         hf.connect("mysql://x")
-    with pytest.raises(hf.UsageError, match="@hf.agent"):
+    with pytest.raises(hf.UsageError, match=r"@hf\.agent"):
         hf.connect(agents=[note])  # type: ignore[list-item]
+
+
+@pytest.mark.corrupts
+def test_a_forged_result_is_found_before_anybody_gets_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    assert hf.run(echo("a"), id="r", url=str(path)) == "a"
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        connection.execute("update records set payload = '\"b\"' where kind = 'finished'")
+    with pytest.raises(hf.CorruptJournal, match="does not fit its hash"):
+        hf.run(echo("a"), id="r", url=str(path))
 
 
 def test_two_agents_with_one_name_are_refused(tmp_path: Path) -> None:

@@ -194,9 +194,14 @@ class Attempt:
 class _UserOutput(io.TextIOBase):
     """What the user's code prints: on stderr, on lines of its own."""
 
+    def __init__(self) -> None:
+        self._at_line_start = True
+
     def write(self, text: str) -> int:
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
+        if self._at_line_start and text and sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")  # over the progress line; it is drawn anew below
+        if text:
+            self._at_line_start = text.endswith("\n")
         return sys.stderr.write(text)
 
     def flush(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 
 import click
@@ -14,6 +13,7 @@ from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, is_source, known_agents, split_source
 from holdfast.cli.stores import check_exists, complete_run
+from holdfast.cli.text import clean
 from holdfast.model import Kind, RunRow, Status
 from holdfast.store.base import Store
 
@@ -31,8 +31,7 @@ def resume_command(
 ) -> int:
     """Have a run go on where it was.
 
-    Needs the agent's code: FILE, --app, HOLDFAST_APP, or `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml;
-    without any of these, the file that the run was last executed from, if it is still there.
+    Needs the agent's code: FILE, --app, HOLDFAST_APP, or `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml.
     A run that is done prints its result; one that failed is opened again with --retry only.
 
     \b
@@ -48,11 +47,7 @@ def resume_command(
             row = await control.find(executor.store, wanted)
             run = executor.handle(row.id, row.thread_id)
             if not row.status.is_final or retry:
-                if not sources and row.agent not in agents:
-                    for agent in (await _recorded(executor.store, row)).values():
-                        executor.know(agent)
-                        agents[agent.name] = agent
-                _check_agent(row, agents, sources)
+                _check_agent(row, agents, sources, await _last_source(executor.store, row))
             attempt.started(run)
             if retry and row.status in (Status.failed, Status.cancelled):
                 await run.retry(note=note)
@@ -64,17 +59,12 @@ def resume_command(
     return Attempt(setup, lambda found: f"holdfast resume {shlex.quote(found)}{code}").execute(work)
 
 
-async def _recorded(store: Store, row: RunRow) -> Found:
-    """The agents of the file that the run was last executed from."""
+async def _last_source(store: Store, row: RunRow) -> str:
+    """The file that the run was last executed from: to be named, not to be loaded, since a store is only data."""
     for record in reversed(await store.records(row.id)):
         if record.kind == Kind.claimed:
-            source = json.loads(record.payload or "{}").get("source")
-            return known_agents([source], None) if _is_there(source) else {}
-    return {}
-
-
-def _is_there(source: object) -> bool:
-    return isinstance(source, str) and os.path.isfile(source)
+            return str(json.loads(record.payload or "{}").get("source") or "FILE.py")
+    return "FILE.py"
 
 
 def _sorted_out(given: tuple[str, ...]) -> tuple[str, list[str]]:
@@ -88,12 +78,12 @@ def _sorted_out(given: tuple[str, ...]) -> tuple[str, list[str]]:
     return runs[0], sources
 
 
-def _check_agent(row: RunRow, agents: Found, sources: list[str]) -> None:
+def _check_agent(row: RunRow, agents: Found, sources: list[str], last: str) -> None:
     if row.agent not in agents:
         has = f"has {', '.join(agents)}" if agents else "was not given"
         raise Failure(
-            f"Run {row.id} is of agent {row.agent!r}; its code {has}. Give the file: holdfast resume {row.id} FILE.py "
-            "(or --app FILE.py, HOLDFAST_APP).",
+            f"Run {row.id} is of agent {row.agent!r}; its code {has}. Give the file (or --app, HOLDFAST_APP); it was last "
+            f"executed from there: holdfast resume {row.id} {clean(last)}",
             USAGE,
         )
     for each in sources:

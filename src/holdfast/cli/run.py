@@ -52,7 +52,7 @@ def run_command(
             status = await run.status()
             if status in (Status.failed, Status.cancelled):
                 await run.retry(note="run again")
-            elif status in (Status.blocked, Status.in_doubt):
+            elif status in (Status.blocked, Status.in_doubt, Status.waiting):
                 await run.resume()
             return await attempt.outcome(run, executor.store, timeout_s)
 

@@ -1,8 +1,8 @@
 """Crash tests for agents: kill them everywhere, and see that they come to the same end.
 
-`assert_survives` runs an agent, kills it with SIGKILL at every crash point it passes, resumes it, and compares. `Ledger`
-is the second opinion on what really happened. `check_history` looks for broken promises in a whole store; the pytest
-plugin `holdfast.testing.fixtures` does that after every test.
+`assert_survives` runs an agent, kills it with SIGKILL at every crash point it passes, resumes it, and compares.
+`Ledger` is the second opinion on what really happened. `check_history` looks for broken promises in a whole store; the
+pytest plugin `holdfast.testing.fixtures` does that after every test.
 
 Everything here is synchronous: it is called by tests, and the agents run in processes of their own.
 """

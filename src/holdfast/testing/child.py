@@ -3,8 +3,8 @@
     python -m holdfast.testing.child FILE AGENT ID URL [--alone] < input
 
 As a worker it takes up whatever else is left over in the store; with `--alone` it cares for this run only, as
-`holdfast.run` does. It ends with 0 once the run (and the runs it started) ended or are parked: what became of them is in
-the store. A failed run stays failed: unlike `holdfast.run`, this never retries.
+`holdfast.run` does. It ends with 0 once the run (and the runs it started) ended or are parked: what became of them is
+in the store. A failed run stays failed: unlike `holdfast.run`, this never retries.
 
     python -m holdfast.testing.child --serve
 

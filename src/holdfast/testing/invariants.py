@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.config import Settings
@@ -29,7 +29,7 @@ from holdfast.model import FINAL, OUTCOMES, Kind, Mail, Record, RunFilter, RunRo
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.testing.ledger import Ledger, LedgerLine
-from holdfast.testing.settling import in_own_loop
+from holdfast.testing.reading import in_own_loop
 
 _PAGE = 500
 _BEGINS = frozenset({Kind.started, Kind.attempt, Kind.intent, Kind.child, Kind.settled})
@@ -74,7 +74,7 @@ async def _check(url: str, lines: Sequence[LedgerLine], acks: Sequence[tuple[str
         await store.close()
 
 
-async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[tuple[str, str]]) -> Any:
+async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[tuple[str, str]]) -> AsyncIterator[str]:
     dead = await store.dead_workers()
     known: dict[str, tuple[RunRow, list[Record]]] = {}
     async for row in _rows(store):
@@ -101,7 +101,7 @@ async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[
             yield f"run {run}: {missing}"
 
 
-async def _rows(store: Store) -> Any:
+async def _rows(store: Store) -> AsyncIterator[RunRow]:
     before = None
     while True:
         page = await store.runs(RunFilter(limit=_PAGE, before_id=before))
@@ -210,7 +210,7 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
         match record.kind:
             case Kind.intent:
                 if intent is not None:
-                    yield f"{record.key}: a second intent at seq {record.seq}; the one at seq {intent.seq} was never settled"
+                    yield f"{record.key}: an intent at seq {record.seq}; the one at seq {intent.seq} was never settled"
                 intents[call] = record
             case Kind.settled:
                 note = _note(record)
@@ -223,7 +223,7 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
                     intents.pop(call, None)
             case Kind.attempt:
                 if intent is not None and intent.epoch != record.epoch:
-                    yield f"{record.key}: cut off at seq {intent.seq}, called a failure at seq {record.seq} by another process"
+                    yield f"{record.key}: cut off at seq {intent.seq}, called a failure elsewhere at seq {record.seq}"
                 intents.pop(call, None)
             case kind if kind in OUTCOMES:
                 by = settled.get(call)
@@ -299,7 +299,7 @@ def _bodies(records: Sequence[Record], lines: Sequence[LedgerLine]) -> Iterator[
             yield f"{line.key}: a {line.kind}'s body began (pid {line.pid}) after its outcome at seq {outcome.seq}"
         verdict = denied.get((line.key, line.attempt))
         if line.what == "end" and line.error is None and verdict is not None and line.kind == "effect":
-            yield f"{line.key}: it happened in attempt {line.attempt}, and verify said that it did not (seq {verdict.seq})"
+            yield f"{line.key}: attempt {line.attempt} happened, and verify said that it did not (seq {verdict.seq})"
 
 
 def _note(record: Record) -> dict[str, Any]:

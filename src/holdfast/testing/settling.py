@@ -1,36 +1,14 @@
-"""Settling effects in doubt from a test, and running what is asynchronous from code that is not."""
+"""Settling effects in doubt from a test, as a person would."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from holdfast.app import connect
 from holdfast.handle import InDoubt
-from holdfast.verbs.effect import Verdict
-
-T = TypeVar("T")
-
-
-def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of a coroutine, run on a loop and a thread of its own: the caller may have a loop running."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(asyncio.run(make()))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="holdfast-testing")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+from holdfast.settling import Verdict
+from holdfast.testing.reading import in_own_loop
 
 
 def resolve(

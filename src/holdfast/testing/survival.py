@@ -18,23 +18,20 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast import faults
 from holdfast.clock import monotonic_us
 from holdfast.codec import decode_error
-from holdfast.config import Settings
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.history import timeline_of
-from holdfast.journal.integrity import check_blob
-from holdfast.model import Kind, Record, RunId, RunRow, Status
-from holdfast.store import open_store
+from holdfast.model import Kind, Record, RunRow, Status
 from holdfast.testing.invariants import check_history
 from holdfast.testing.ledger import VARIABLE, Ledger
+from holdfast.testing.lives import Attempt, Failure, passed_points, repeated_effects, report, story
 from holdfast.testing.processes import Lane, Order
-from holdfast.testing.settling import in_own_loop
+from holdfast.testing.reading import read_row, read_run, read_text
 from holdfast.verbs.child import Call
 
 #: The folder of a life, for agents that keep their outside world in files.
@@ -42,7 +39,6 @@ FOLDER = "HOLDFAST_TEST_FOLDER"
 
 _LIVES_AT_ONCE = min(4, os.cpu_count() or 1)
 _RESUMES = 12
-_SHOWN = 3
 _RUN_ID = "survivor"
 #: Verdicts after which an agent may rightly come to another end than without a crash.
 _OTHER_ENDS = frozenset({"undo", "fail", "failed"})
@@ -121,7 +117,8 @@ def assert_survives(
     returns environment variables for its processes ($HOLDFAST_TEST_FOLDER and $HOLDFAST_LEDGER are set anyway).
     `drive(url, run_id)` is called when the run is parked, to do what a person would (see `resolve`); without it a run
     that ends in doubt is accepted as such. `points` picks crash points by name or pattern (`effect.*`,
-    `step.after_body@2`). `url` makes all lives share one store, each process caring for its own run. `timeout` is for one process, in seconds.
+    `step.after_body@2`). `url` makes all lives share one store, each process caring for its own run. `timeout` is for
+    one process, in seconds.
 
     After each life: the same result or error as without a crash (unless an effect's rule was to undo or to fail, or
     `same_end` is False, for agents that never end the same way twice), no effect repeated that nobody allowed to be,
@@ -141,39 +138,8 @@ def assert_survives(
             sweep.close()
         seconds = (monotonic_us() - began) / 1e6
         if sweep.failures:
-            raise AssertionError(_report(call.agent.name, len(sweep.lives), sweep.failures))
+            raise AssertionError(report(call.agent.name, len(sweep.lives), sweep.failures))
     return Survival(call.agent.name, tuple(passed), tuple(sweep.lives), sweep.processes, seconds)
-
-
-@dataclass(slots=True)
-class _Failure:
-    deaths: tuple[str, ...]
-    problems: list[str]
-    story: str
-    command: str
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """A life while it is lived."""
-
-    plan: tuple[str, ...]
-    folder: Path
-    run_id: str
-    url: str
-    env: dict[str, str]
-    deaths: list[str] = field(default_factory=list)
-    traces: list[Path] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    driven: int = 0
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "output.txt"
-
-    @property
-    def ledger(self) -> Ledger:
-        return Ledger(self.env[VARIABLE])
 
 
 class _Sweep:
@@ -205,7 +171,7 @@ class _Sweep:
         self._base_names: frozenset[str] = frozenset()
         self._seen_pairs: set[tuple[str, ...]] = set()
         self.lives: list[Life] = []
-        self.failures: list[_Failure] = []
+        self.failures: list[Failure] = []
         self.processes = 0
         self._begun = 0
         self._wanted = 1
@@ -224,10 +190,9 @@ class _Sweep:
         if life is None or attempt.problems:
             problems = "\n  ".join(attempt.problems)
             raise AssertionError(
-                f"{self._call.agent.name} does not come to an end even without a crash:\n  {problems}\n"
-                f"{_story(attempt)}"
+                f"{self._call.agent.name} does not come to an end even without a crash:\n  {problems}\n{story(attempt)}"
             )
-        passed = _passed(attempt.traces)
+        passed = passed_points(attempt.traces)
         self._base_names = frozenset(each.partition("@")[0] for each in passed)
         if wanted is None:
             return passed
@@ -242,7 +207,7 @@ class _Sweep:
 
     def kill_everywhere(self, passed: Sequence[str]) -> None:
         """Each point once; then the points that only recovery passes, by a second kill."""
-        plans = [(each,) for each in passed]
+        plans: list[tuple[str, ...]] = [(each,) for each in passed]
         while plans:
             self._wanted += len(plans)
             with ThreadPoolExecutor(_LIVES_AT_ONCE) as threads:
@@ -258,13 +223,13 @@ class _Sweep:
             with self._lock:
                 self.lives.append(life)
         if problems:
-            story = _story(attempt)
+            told = story(attempt)
             with self._lock:
-                self.failures.append(_Failure(tuple(attempt.deaths), problems, story, self._command(attempt)))
+                self.failures.append(Failure(tuple(attempt.deaths), problems, told, self._command(attempt)))
         if len(plan) > 1 or len(attempt.deaths) < len(plan):
             return []
         further = []
-        for each in _passed(attempt.traces[1:2]):
+        for each in passed_points(attempt.traces[1:2]):
             name = each.partition("@")[0]
             pair = (plan[0].partition("@")[0], each) if name != "claim.after_commit" else (each,)
             with self._lock:
@@ -275,7 +240,7 @@ class _Sweep:
 
     # one life
 
-    def _live(self, plan: tuple[str, ...]) -> tuple[_Attempt, Life | None, RunRow | None]:
+    def _live(self, plan: tuple[str, ...]) -> tuple[Attempt, Life | None, RunRow | None]:
         attempt = self._born(plan)
         lane = self._lane()
         try:
@@ -287,14 +252,14 @@ class _Sweep:
         if row is None:
             return attempt, None, None
         attempt.problems += check_history(attempt.url, attempt.ledger)
-        attempt.problems += _repeated(attempt)
+        attempt.problems += repeated_effects(attempt)
         try:
-            return attempt, in_own_loop(lambda: self._look_back(attempt)), row
+            return attempt, self._look_back(attempt), row
         except HoldfastError as error:
             attempt.problems.append(f"its end cannot be read: {error}")
             return attempt, None, row
 
-    def _born(self, plan: tuple[str, ...]) -> _Attempt:
+    def _born(self, plan: tuple[str, ...]) -> Attempt:
         with self._lock:
             number, self._begun = self._begun, self._begun + 1
         folder = self._folder / f"life-{number}"
@@ -306,7 +271,7 @@ class _Sweep:
         url = self._url or f"sqlite:///{folder / 'store.db'}"
         if self._expected is None:
             self._expected_id = run_id
-        return _Attempt(plan, folder, run_id, url, env)
+        return Attempt(plan, folder, run_id, url, env)
 
     def _lane(self) -> Lane:
         with self._lock:
@@ -317,7 +282,7 @@ class _Sweep:
             self._lanes.append(lane)
         return lane
 
-    def _go_on(self, attempt: _Attempt, lane: Lane) -> RunRow | None:
+    def _go_on(self, attempt: Attempt, lane: Lane) -> RunRow | None:
         """Processes until the run has come to its end, or nothing can bring it there."""
         for number in range(_RESUMES):
             fault = attempt.plan[number] if number < len(attempt.plan) else ""
@@ -349,7 +314,7 @@ class _Sweep:
             if code:
                 attempt.problems.append(f"process {number + 1} ended with code {code}")
                 return None
-            row = in_own_loop(lambda: _row(attempt.url, attempt.run_id))
+            row = read_row(attempt.url, attempt.run_id)
             if row is None:
                 attempt.problems.append("the process ended well, and the run is not in the store")
                 return None
@@ -358,7 +323,7 @@ class _Sweep:
         attempt.problems.append(f"it is not over after {_RESUMES} processes")
         return None
 
-    def _help(self, attempt: _Attempt, row: RunRow) -> bool:
+    def _help(self, attempt: Attempt, row: RunRow) -> bool:
         if row.status is Status.in_doubt and self._drive is None:
             return False
         if self._drive is None or attempt.driven > _RESUMES:
@@ -368,10 +333,10 @@ class _Sweep:
         self._drive(attempt.url, attempt.run_id)
         return True
 
-    async def _look_back(self, attempt: _Attempt) -> Life:
-        row, records = await _load(attempt.url, attempt.run_id)
+    def _look_back(self, attempt: Attempt) -> Life:
+        row, records = read_run(attempt.url, attempt.run_id)
         end = next((r for r in reversed(records) if r.kind == Kind.finished), None) if row.status.is_final else None
-        text = await _text_of(attempt.url, attempt.run_id, end.payload) if end is not None else ""
+        text = read_text(attempt.url, attempt.run_id, end.payload) if end is not None else ""
         result, error, said = None, None, ""
         if row.status is Status.done:
             result, said = self._call.agent.coder.loads(text, what="the result"), text
@@ -395,7 +360,7 @@ class _Sweep:
             deaths, row.status, result, error, settlements, attempt.ledger, attempt.run_id, attempt.url, attempt.folder
         )
 
-    def _differs(self, attempt: _Attempt, row: RunRow, records: Sequence[Record], said: str) -> None:
+    def _differs(self, attempt: Attempt, row: RunRow, records: Sequence[Record], said: str) -> None:
         assert self._expected is not None
         if row.status is Status.in_doubt and self._drive is None:
             return
@@ -414,14 +379,14 @@ class _Sweep:
         try:
             self._check(life)
         except AssertionError as error:
-            return [f"check: {error or 'an assertion failed'}"]
+            return [f"check: {str(error) or 'an assertion failed'}"]
         return []
 
-    def _command(self, attempt: _Attempt) -> str:
+    def _command(self, attempt: Attempt) -> str:
         variables = {n: v for n, v in attempt.env.items() if n not in (VARIABLE, FOLDER)}
         variables |= {VARIABLE: "again/ledger.jsonl", FOLDER: "again"}
         shown = " ".join(f"{n}={shlex.quote(v)}" for n, v in variables.items())
-        module = f"python -m holdfast.testing.child {shlex.quote(self._file)} {self._call.agent.name} {_RUN_ID} again/store.db"
+        module = f"python -m holdfast.testing.child {shlex.quote(self._file)} {self._call.agent.name} r again/store.db"
         text = shlex.quote(self._text if len(self._text) < 2000 else "… the input …")
         faults_ = [f"HOLDFAST_FAULT={p.partition('@')[0]}:kill@{p.partition('@')[2]} " for p in attempt.plan]
         lines = [f"echo {text} | {shown} {fault}{module}" for fault in [*faults_, ""]]
@@ -444,104 +409,3 @@ def _file_of(call: Call[Any]) -> str:
     if not Path(file).is_file():
         raise UsageError(f"Agent {call.agent.name} is not in a file ({file}), so another process cannot load it.")
     return str(Path(file).resolve())
-
-
-def _passed(traces: Iterable[Path]) -> list[str]:
-    """The crash points in the traces, in order, each with how often it was passed by then."""
-    times: Counter[str] = Counter()
-    found = []
-    for trace in traces:
-        times.clear()
-        for name in trace.read_text().split() if trace.exists() else ():
-            times[name] += 1
-            found.append(f"{name}@{times[name]}")
-    return found
-
-
-def _repeated(attempt: _Attempt) -> list[str]:
-    """Effects that happened more than once though nobody had decided that they may."""
-    repeated = attempt.ledger.repeated()
-    if not repeated:
-        return []
-    problems = []
-    for run, key, times in repeated:
-        _, records = in_own_loop(lambda run=run: _load(attempt.url, run))  # type: ignore[misc]
-        allowed = sum(
-            r.kind == Kind.settled
-            and r.key == key
-            and json.loads(r.payload or "{}").get("verdict") in ("retry", "not_landed")
-            for r in records
-        )
-        if times > 1 + allowed:
-            problems.append(
-                f"{key} of run {run} happened {times} times, with {allowed} decisions that it may be repeated"
-            )
-    return problems
-
-
-async def _row(url: str, run_id: str) -> RunRow | None:
-    store = open_store(url, settings=Settings())
-    await store.open(read_only=True)
-    try:
-        return await store.run(RunId(run_id))
-    finally:
-        await store.close()
-
-
-async def _load(url: str, run_id: str) -> tuple[RunRow, list[Record]]:
-    store = open_store(url, settings=Settings())
-    await store.open(read_only=True)
-    try:
-        loaded = await store.load(RunId(run_id))
-    finally:
-        await store.close()
-    assert loaded is not None, run_id
-    return loaded
-
-
-async def _text_of(url: str, run_id: str, payload: str | None) -> str:
-    if payload is None or not payload.startswith("@"):
-        return payload or "null"
-    digest = payload[1:].partition(":")[0]
-    store = open_store(url, settings=Settings())
-    await store.open(read_only=True)
-    try:
-        found = await store.blobs(RunId(run_id), [digest])
-    finally:
-        await store.close()
-    return check_blob(RunId(run_id), digest, found.get(digest)).decode()
-
-
-# what a failure looks like
-
-
-def _story(attempt: _Attempt) -> str:
-    parts = []
-    lines = attempt.ledger.lines()
-    parts.append("ledger:\n" + ("\n".join(f"  {line}" for line in lines[-40:]) or "  (empty)"))
-    try:
-        items = in_own_loop(lambda: _load(attempt.url, attempt.run_id))
-        shown = [f"  {i.seq:4} {i.kind:9} {i.key or i.name} {i.status} {i.detail}" for i in timeline_of(*items)]
-        parts.append("timeline:\n" + "\n".join(shown[-40:]))
-    except (HoldfastError, AssertionError) as error:
-        parts.append(f"timeline: none ({error})")
-    if attempt.log.exists():
-        output = attempt.log.read_text(errors="replace").splitlines()
-        if output:
-            parts.append("output:\n" + "\n".join(f"  {line}" for line in output[-30:]))
-    return "\n".join(parts)
-
-
-def _report(agent: str, lives: int, failures: Sequence[_Failure]) -> str:
-    parts = [f"{agent} did not survive: {len(failures)} of {max(lives, len(failures))} lives went wrong."]
-    for failure in failures[:_SHOWN]:
-        where = ", then at ".join(
-            f"{each} ({faults.POINTS.get(each.partition('@')[0], '?')})" for each in failure.deaths
-        )
-        parts.append(f"\nkilled at {where or 'nothing'}:")
-        parts += [f"- {problem}" for problem in failure.problems]
-        parts.append(failure.story)
-        parts.append("to see it again:\n" + "\n".join(f"  {line}" for line in failure.command.splitlines()))
-    for failure in failures[_SHOWN:]:
-        parts.append(f"\nkilled at {', then at '.join(failure.deaths)}: {'; '.join(failure.problems)[:500]}")
-    return "\n".join(parts)

@@ -36,12 +36,19 @@ class Saga:
             self._outer._undos.extend(self._undos)
 
     async def undo(self) -> None:
-        """Take back, last first."""
+        """Take back, last first. One that fails for good does not keep the others from being undone."""
+        failures: list[Exception] = []
         while self._undos:
             faults.point("undo.before")
-            await self._undos[-1][1]()
-            self._undos.pop()
+            key, undo = self._undos.pop()
+            try:
+                await undo()
+            except Exception as error:
+                error.add_note(f"while undoing {key}")
+                failures.append(error)
             faults.point("undo.after")
+        if failures:
+            raise ExceptionGroup("these effects of a saga could not be undone", failures)
 
 
 @asynccontextmanager

@@ -241,6 +241,11 @@ class Executor:
                 f"Run {run_id} is of agent {row.agent!r}, which this process does not know. "
                 f"Pass it to hf.connect(agents=[…]), or use `holdfast resume FILE:{row.agent} {run_id}`."
             )
+        if row.status not in FINAL:
+            # A retry that died between its claim and its first record: the journal still ends where the run did.
+            last = next((r for r in reversed(records) if r.kind in (Kind.finished, Kind.reopened)), None)
+            is_cut_off = last is not None and last.kind == Kind.finished
+            reopen = (reopen or ("unknown", "a retry that was cut off")) if is_cut_off else None
         proof = "released"
         if row.owner is not None:
             dead = await self.store.dead_workers()
@@ -262,7 +267,7 @@ class Executor:
             lost=row.owner,
             resumed=True,
             blobs=blobs,
-            reopen=reopen if row.status in FINAL else None,
+            reopen=reopen,
             refuse=loop_reason,
         )
         return True
