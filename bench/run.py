@@ -163,7 +163,7 @@ class Bench:
         began = time.perf_counter()
         async with hf.connect(url) as app:
             run = await app.start(stops_at(10_000, str(mark)), id="long")
-            while not mark.exists():
+            while not mark.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.0005)
             self.found["resume at step 10,000, s"] = time.perf_counter() - began
             await run.result()

@@ -41,7 +41,7 @@ from holdfast.verbs.saga import Saga, saga
 from holdfast.verbs.step import Step, step
 from holdfast.verbs.timer import timeout
 from holdfast.verbs.values import now, patched, progress, rng, this_run, this_step, usage, uuid4
-from holdfast.version import VERSION as __version__
+from holdfast.version import VERSION as __version__  # noqa: F401 - an attribute, not a name to import
 
 __all__ = [
     "Agent",

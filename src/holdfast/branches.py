@@ -147,8 +147,8 @@ def _count_by_arguments(parent: Scope, coro: Any) -> str:
     mark = f"@{encode_call(_count_by_arguments, (), values)[1][:8]}"
     if values != parent.arguments.setdefault(f"{_name(coro)}{mark}", values):
         raise UsageError(
-            f"as_completed() was given several {_name(coro)}(…) that differ only in what cannot be stored (run {parent.run.id}), "
-            "in no certain order. Give it a list, so that they can be told apart after a crash."
+            f"Run {parent.run.id}: as_completed() was given several {_name(coro)}(…) that differ only in what cannot "
+            "be stored, in no certain order. Give it a list, so that they can be told apart after a crash."
         )
     return _count(parent, coro, mark)
 

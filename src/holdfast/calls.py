@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import opcode
 import random
 import re
 from collections.abc import Callable
@@ -26,6 +27,7 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 S_contra = TypeVar("S_contra", contravariant=True)
 
+_SEND = opcode.opmap["SEND"]  # every await, `async for` and `async with` compiles to it
 _NAME = re.compile(r"[^\W\d][\w.\- ]{0,99}")
 
 
@@ -131,7 +133,7 @@ class CallMethod(Protocol[S_contra, P, R_co]):
 class Body:
     """A user's function, run as the body of a call."""
 
-    __slots__ = ("coder", "fn", "is_async", "where")
+    __slots__ = ("coder", "fn", "is_async", "never_suspends", "where")
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         if not callable(fn):
@@ -141,6 +143,8 @@ class Body:
         self.fn = fn
         self.is_async = inspect.iscoroutinefunction(fn)
         self.where = f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}" if hasattr(fn, "__code__") else ""
+        #: an async function without an `await` runs to its end in one go
+        self.never_suspends = self.is_async and hasattr(fn, "__code__") and _SEND not in fn.__code__.co_code[::2]
         self.coder: Coder[Any] | None = None
 
     def result_coder(self) -> Coder[Any]:
@@ -264,7 +268,7 @@ async def _pending(scope: Scope, entry: Entry) -> Any:
 
 
 async def _wait_turn(scope: Scope, entry: Entry, on_turn: Callable[[], None] | None) -> None:
-    """Return when the recorded outcome is to be delivered, as many turns of the loop after its tick as when it was live.
+    """Return when the recorded outcome is to be delivered, as many turns of the loop after its tick as it was live.
 
     An effect is shielded, as it was: a cancellation arrives after its outcome, and that takes one turn more.
     """

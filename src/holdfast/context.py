@@ -205,8 +205,9 @@ def check_branch(scope: Scope, verb: str) -> None:
         scope.task = current
     if current is None or scope.task is not current:
         raise UsageError(
-            f"{verb} was called in a thread or task that Holdfast did not see being created (run {scope.run.id}), so its "
-            "place in the run is unknown. Create tasks with asyncio (create_task, TaskGroup, gather) in the agent's own loop."
+            f"{verb} was called in a thread or task that Holdfast did not see being created (run {scope.run.id}), so "
+            "its place in the run is unknown. Create tasks with asyncio (create_task, TaskGroup, gather) in the "
+            "agent's own loop."
         )
 
 

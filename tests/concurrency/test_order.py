@@ -206,3 +206,32 @@ async def nested_gathers() -> list[str]:
 def test_a_chain_of_gathers_is_given_the_time_to_end(tmp_path: Path) -> None:
     ended = run_here(tmp_path / "holdfast.db", nested_gathers())
     assert run_again(ended, nested_gathers(), tmp_path).result == ended.result == ["deep", "other"]
+
+
+ended_effect: list[asyncio.Event] = []
+
+
+@hf.effect
+async def act_and_tell() -> str:
+    ended_effect[-1].set()
+    return "effect"
+
+
+@hf.step
+async def hear() -> str:
+    await ended_effect[-1].wait()
+    return "step"
+
+
+@hf.agent
+async def effect_just_before_step() -> list[str]:
+    ended_effect.append(asyncio.Event())
+    return [await each for each in asyncio.as_completed([act_and_tell(), hear()])]
+
+
+def test_an_effect_recorded_just_before_a_step_of_its_tick_is_seen_in_the_same_order_again(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", effect_just_before_step())
+    done = [r for r in ended.records if r.kind == "done"]
+    assert [r.key for r in done] == ["act_and_tell#1", "hear#1"]
+    assert done[0].tick == done[1].tick, "they ended together"
+    assert run_again(ended, effect_just_before_step(), tmp_path).result == ended.result

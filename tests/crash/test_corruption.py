@@ -49,12 +49,12 @@ class Template:
     firm: dict[str, int]  #: how many of them are there even if the last commit is lost
 
 
-def process(lane: Lane, folder: Path, run_id: str, *, kill: str = "") -> tuple[int, str]:
+def process(lane: Lane, folder: Path, run_id: str, *, kill: str = "", timeout_s: float = 20) -> tuple[int, str]:
     log = folder / f"log-{run_id}"
     env = {"SEEN": str(folder / "seen.jsonl"), "HOLDFAST_FAULT": kill}
     order = Order(witness.__file__, "witness", run_id, str(folder / "store.db"), CALL.encoded[0], env, log, alone=True)
     try:
-        code = lane.run(order, 20)
+        code = lane.run(order, timeout_s)
     except TimeoutError as error:
         return 1, str(error)
     return code, log.read_text() if log.exists() else ""
@@ -160,13 +160,13 @@ def content(path: Path) -> list[object] | None:
 
 
 def resume_both(
-    lane: Lane, folder: Path, template: Template, *, firm: dict[str, int] | None = None
+    lane: Lane, folder: Path, template: Template, *, firm: dict[str, int] | None = None, timeout_s: float = 20
 ) -> tuple[list[str], str]:
     """Go on with both runs; (what is wrong, what came of it in a word for each)."""
     wrong, words = [], []
     outputs = {}
     for run_id in ("r", "other"):
-        code, output = process(lane, folder, run_id)
+        code, output = process(lane, folder, run_id, timeout_s=timeout_s)
         outputs[run_id] = output
         if "Traceback" in output or code not in (0, REFUSED):
             wrong.append(f"{run_id}: code {code}: {output}")
@@ -181,7 +181,7 @@ def resume_both(
         for position, (value, recorded) in enumerate(zip(got.get(run_id, []), sure, strict=False)):
             if value != recorded:
                 wrong.append(f"{run_id}: value {position} is {str(value)[:80]}, recorded was {str(recorded)[:80]}")
-    if words == ["quarantined", "quarantined"] and "does not fit its hash" in outputs["r"]:
+    if "does not fit its hash" in outputs["r"] and words[1] != "went on":
         wrong.append(f"one damaged record took the other run with it: {outputs['other']}")
     return wrong, "/".join(words)
 
@@ -254,6 +254,42 @@ def test_two_thousand_flipped_bytes(closed: Template, killed: Template, lanes: l
     for name, template in (("store.db", closed), ("store.db-wal", killed)):
         (tmp_path / name).mkdir()
         flip_many(template, lanes, tmp_path / name, chance, name=name, times=1000)
+
+
+# damage outside of what digests cover
+
+
+@pytest.mark.xfail(reason="text that is not UTF-8 raises UnicodeDecodeError out of the store", strict=True)
+@pytest.mark.parametrize("table", ["workers", "migrations"])
+def test_text_that_is_not_text_is_reported_as_damage(
+    closed: Template, lanes: list[Lane], tmp_path: Path, table: str
+) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(closed.folder, folder)
+    connection = apsw.Connection(str(folder / "store.db"))
+    column = {"workers": "host", "migrations": "name"}[table]
+    connection.execute(f"UPDATE {table} SET {column} = CAST(x'61ff62' AS TEXT)")
+    connection.close()
+    wrong, _ = resume_both(lanes[0], folder, closed)
+    assert not wrong, wrong
+
+
+@pytest.mark.xfail(reason="an owner in the row that the index does not have looks alive for ever", strict=True)
+def test_an_owner_that_never_was_does_not_hold_its_run(closed: Template, lanes: list[Lane], tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(closed.folder, folder)
+    connection = apsw.Connection(str(folder / "store.db"))
+    (owner,) = connection.execute("SELECT owner FROM runs WHERE id = 'r'").fetchone()
+    pages = [number for (number,) in connection.execute("SELECT pageno FROM dbstat WHERE name = 'runs'")]
+    connection.close()
+    raw = bytearray((folder / "store.db").read_bytes())
+    found = [raw.find(owner.encode(), (page - 1) * 4096, page * 4096) for page in pages]
+    (at,) = [offset for offset in found if offset >= 0]
+    raw[at + 5] = ord("q") if raw[at + 5] != ord("q") else ord("r")
+    (folder / "store.db").write_bytes(raw)
+    wrong, word = resume_both(lanes[0], folder, closed, timeout_s=5)
+    assert not wrong, wrong
+    assert word == "went on/went on"
 
 
 def test_a_log_that_is_cut_off_leaves_a_prefix_of_the_history(

@@ -6,8 +6,6 @@ import asyncio
 import http.server
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +20,7 @@ from holdfast.config import Settings
 from holdfast.model import Kind, Record, RunId, RunRow
 from holdfast.store import open_store
 from holdfast.testing import Ledger, assert_survives, check_history, resolve
-from holdfast.testing.processes import Lane, Order, environment
+from holdfast.testing.processes import Lane, Order
 from tests.crash import doubtful
 from tests.crash.agents import World
 
@@ -431,12 +429,11 @@ def test_other_branches_go_on_while_one_is_in_doubt(place: Place) -> None:
 def test_a_parent_waits_for_a_child_that_is_in_doubt(place: Place) -> None:
     call = doubtful.guardian(1)
     assert place.run(call, kill="effect.after_body") == -9
-    subprocess.run(
-        [sys.executable, "-m", "holdfast.testing.child", doubtful.__file__, "guardian", "r", place.url],
-        env=environment({"HOLDFAST_LEDGER": str(place.ledger.path), "HOLDFAST_TEST_FOLDER": str(place.folder)}),
-        input=call.encoded[0].encode(),
-        stdout=subprocess.DEVNULL,
-        check=False,
-        timeout=10,
-    )
-    assert place.load()[0].status not in ("failed", "done"), "the child is in doubt, and the parent ended"
+    assert place.run(call) == 0
+    child = json.loads(next(r.payload or "" for r in place.load()[1] if r.kind == Kind.child))["run"]
+    assert place.load(child)[0].status == "in_doubt"
+    assert place.status == "waiting", "the child is in doubt, and the parent ended"
+    assert resolve(place.url, "r", lambda doubt: hf.landed("acted")) == ["doubtful#1"]
+    assert place.run(call) == 0
+    assert (place.status, place.result, place.acted()) == ("done", "child says acted", 1)
+    assert place.violations() == []

@@ -82,8 +82,8 @@ def _check_agent(row: RunRow, agents: Found, sources: list[str], last: str) -> N
     if row.agent not in agents:
         has = f"has {', '.join(agents)}" if agents else "was not given"
         raise Failure(
-            f"Run {row.id} is of agent {row.agent!r}; its code {has}. Give the file (or --app, HOLDFAST_APP); it was last "
-            f"executed from there: holdfast resume {row.id} {clean(last)}",
+            f"Run {row.id} is of agent {row.agent!r}; its code {has}. Give the file (or --app, HOLDFAST_APP). It "
+            f"was last executed from this one: holdfast resume {row.id} {clean(last)}",
             USAGE,
         )
     for each in sources:

@@ -64,7 +64,9 @@ async def go_on(file: str, agent_name: str, *, run_id: str, url: str, text: str,
     if agent_name not in agents:
         raise UsageError(f"{file} has no agent {agent_name!r}; it has {', '.join(sorted(agents)) or 'none'}.")
     async with connect(url, agents=() if alone else agents.values()) as app:
-        await app.start(Call.decoded(agents[agent_name], text), id=run_id)
+        run = await app.start(Call.decoded(agents[agent_name], text), id=run_id)
+        if await run.status() is Status.waiting:  # for a child, which may have ended meanwhile
+            await run.resume()
         waiting = [run_id]
         while waiting:
             for each in waiting:

@@ -14,7 +14,7 @@ from holdfast.testing.reading import in_own_loop
 def resolve(
     url: str, run_id: str, decide: Callable[[InDoubt], Verdict[Any] | Exception], *, by: str = "test"
 ) -> list[str]:
-    """Settle every effect of a run that is in doubt, as a person would; the keys that were settled.
+    """Settle every effect in doubt of a run and of the runs it started, as a person would; the keys that were settled.
 
     The verdicts are stored when this returns; the run acts on them when it is taken up again. For `drive=` of
     `assert_survives`.
@@ -24,7 +24,7 @@ def resolve(
 
     async def settle() -> list[str]:
         async with connect(url) as app:
-            doubts = await app.get(run_id).in_doubt()
+            doubts = [d for d in await app.in_doubt() if d.run_id == run_id or d.run_id.startswith(f"{run_id}.")]
             for doubt in doubts:
                 await doubt.resolve(decide(doubt), by=by)
             return [doubt.key for doubt in doubts]

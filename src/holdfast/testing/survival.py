@@ -11,6 +11,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import random
 import shlex
 import sys
 import tempfile
@@ -40,6 +41,8 @@ FOLDER = "HOLDFAST_TEST_FOLDER"
 _LIVES_AT_ONCE = min(4, os.cpu_count() or 1)
 _RESUMES = 12
 _RUN_ID = "survivor"
+#: A run that needs a person, or whose child does.
+_PARKED = frozenset({Status.in_doubt, Status.waiting})
 #: Verdicts after which an agent may rightly come to another end than without a crash.
 _OTHER_ENDS = frozenset({"undo", "fail", "failed"})
 
@@ -110,6 +113,8 @@ def assert_survives(
     timeout: float = 30.0,
     check: Callable[[Life], object] | None = None,
     same_end: bool = True,
+    rounds: int = 0,
+    seed: int = 0,
 ) -> Survival:
     """Kill the agent at every crash point it passes, resume it, and fail unless it always comes to the same end.
 
@@ -122,7 +127,8 @@ def assert_survives(
 
     After each life: the same result or error as without a crash (unless an effect's rule was to undo or to fail, or
     `same_end` is False, for agents that never end the same way twice), no effect repeated that nobody allowed to be,
-    every invariant of `check_history`, and `check(life)` raises no AssertionError.
+    every invariant of `check_history`, and `check(life)` raises no AssertionError. `rounds` adds that many lives with
+    several kills each, at points chosen by `seed`.
 
     Example:
         def test_the_newsletter_survives() -> None:
@@ -134,6 +140,7 @@ def assert_survives(
         try:
             passed = sweep.undisturbed(tuple(points) if points is not None else None)
             sweep.kill_everywhere(passed)
+            sweep.kill_at_random(passed, rounds, seed)
         finally:
             sweep.close()
         seconds = (monotonic_us() - began) / 1e6
@@ -213,6 +220,15 @@ class _Sweep:
             with ThreadPoolExecutor(_LIVES_AT_ONCE) as threads:
                 further = list(threads.map(self._one, plans))
             plans = [plan for plans_of_one in further for plan in plans_of_one]
+
+    def kill_at_random(self, passed: Sequence[str], rounds: int, seed: int) -> None:
+        """Lives with two to five deaths, at points of the run and of its recovery."""
+        chance = random.Random(seed)  # noqa: S311
+        known = sorted({*passed, *(death for life in self.lives for death in life.deaths)})
+        plans = [tuple(chance.choice(known) for _ in range(chance.randint(2, 5))) for _ in range(rounds)]
+        self._wanted += len(plans)
+        with ThreadPoolExecutor(_LIVES_AT_ONCE) as threads:
+            list(threads.map(self._one, plans))
 
     def _one(self, plan: tuple[str, ...]) -> list[tuple[str, ...]]:
         """Live a planned life; the plans for the points that its recovery passed, and no life before it."""
@@ -324,7 +340,7 @@ class _Sweep:
         return None
 
     def _help(self, attempt: Attempt, row: RunRow) -> bool:
-        if row.status is Status.in_doubt and self._drive is None:
+        if row.status in _PARKED and self._drive is None:
             return False
         if self._drive is None or attempt.driven > _RESUMES:
             attempt.problems.append(f"the run is {row.status}: {json.dumps(dict(row.reason or {}))[:1000]}")
@@ -362,7 +378,7 @@ class _Sweep:
 
     def _differs(self, attempt: Attempt, row: RunRow, records: Sequence[Record], said: str) -> None:
         assert self._expected is not None
-        if row.status is Status.in_doubt and self._drive is None:
+        if row.status in _PARKED and self._drive is None:
             return
         verdicts = {json.loads(r.payload or "{}").get("verdict") for r in records if r.kind == Kind.settled}
         if verdicts & _OTHER_ENDS:

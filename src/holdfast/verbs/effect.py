@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -278,7 +278,15 @@ class EffectDefinition:
                     gate.set_result(None)
 
         scope.in_call = True
-        task = asyncio.Task(perform(), loop=run.loop, context=contextvars.copy_context())
+        coroutine = perform()
+        if self.body.never_suspends and self.options.timeout_s is None and run.may_commit_inline:
+            # Nothing of the user's can be cancelled in its middle, so a task is made only if we have to wait ourselves.
+            try:
+                coroutine = go_on(coroutine, coroutine.send(None))
+            except StopIteration:
+                scope.in_call = False
+                return result(ended[0])
+        task = asyncio.Task(coroutine, loop=run.loop, context=contextvars.copy_context())
         cancelled = False
         try:
             while not ended:
@@ -294,10 +302,7 @@ class EffectDefinition:
             scope.in_call = False
         if cancelled:
             raise asyncio.CancelledError
-        outcome = ended[0]
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        return result(ended[0])
 
     async def _perform(self, call: EffectCall, entry: Entry | None) -> Ended:
         run, key = call.run, call.key
@@ -364,6 +369,7 @@ class EffectDefinition:
         if not is_later and not isinstance(error, self.options.failures):
             cause = "timeout" if isinstance(error, TimeoutError) else "exception"
             doubt = Doubt(cause, is_over=True, since_us=now_us())
+            await asyncio.sleep(0)  # `verify` is to run in the call's own task
             return await self._settle(call, attempt, doubt, original=error, may_repeat=has_more), 0, postponed
         if not is_later and not (has_more and isinstance(error, self.options.retry_on)):
             return failed(call, self.options, attempt, took, error), 0, postponed
@@ -442,3 +448,36 @@ class EffectDefinition:
         if scope.saga is not None and self.rules.undo is not None:
             undo = self.rules.undo.taking_back(scope.run.idempotency_key(key))
             scope.saga.add(key, lambda: undo.call((value, *args), kwargs))
+
+
+def result(ended: Ended | BaseException) -> Ended:
+    if isinstance(ended, BaseException):
+        raise ended
+    return ended
+
+
+async def go_on(coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
+    """The rest of a coroutine that was begun by hand and now waits for `awaited`."""
+    await Rest(coroutine, awaited)
+
+
+class Rest:
+    """Drives a coroutine from its first suspension on."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        coroutine, awaited = self._coroutine, self._awaited
+        while True:
+            step: Callable[[Any], Any]
+            try:
+                given = yield awaited
+                step = coroutine.send
+            except BaseException as error:
+                given, step = error, coroutine.throw
+            try:
+                awaited = step(given)
+            except StopIteration:
+                return
