@@ -59,7 +59,7 @@ CHANGED_SEQUENCE = {
     "effect inserted between": (SEQUENCE.replace("c =", "await gift()\n    c ="), {"nothing done", "paying", "paid"}),
     "effect inserted last": (SEQUENCE.replace("return", "await gift()\n    return"), ALL),
     "effect removed": (
-        SEQUENCE.replace('await pay(10)', '"paid 10"'),
+        SEQUENCE.replace("await pay(10)", '"paid 10"'),
         {"nothing done", "mailing", "mailed", "at the end"},
     ),
     "last effect removed": (SEQUENCE.replace('await mail("x")', '"no"'), ALL - {"mailing"}),
@@ -199,11 +199,13 @@ def test_a_removed_branch_whose_effect_happened_blocks_only_a_new_effect(tmp_pat
 
 @pytest.mark.parametrize("place", IN_SEQUENCE)
 def test_functions_may_move_to_another_module(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, ended, store = crashed(tmp_path, SEQUENCE, IN_SEQUENCE[place])
+    _, ended, store = crashed(tmp_path, SEQUENCE, IN_SEQUENCE[place])
     tools = tmp_path / "shop_tools.py"
     tools.write_text(variants.HEAD)
     monkeypatch.syspath_prepend(str(tmp_path))
-    new = variants.load(tmp_path, "new_code", SEQUENCE, head="import holdfast as hf\nfrom shop_tools import look, mail, pay\n")
+    new = variants.load(
+        tmp_path, "new_code", SEQUENCE, head="import holdfast as hf\nfrom shop_tools import look, mail, pay\n"
+    )
     resumed = go_on(store, new)
     assert resumed.result == ended.result
     assert len(resumed.ended.keys()) == len(set(resumed.ended.keys()))
@@ -228,7 +230,9 @@ def test_branches_of_one_run_agree_about_a_patch(tmp_path: Path) -> None:
             return await pay(n)
         return await asyncio.gather(item(1), item(2))
     """
-    fixed = old_body.replace("return await pay", 'if hf.patched("gift"):\n                await gift()\n            return await pay')
+    fixed = old_body.replace(
+        "return await pay", 'if hf.patched("gift"):\n                await gift()\n            return await pay'
+    )
     pauses[1] = 0.05
     _, ended, store = crashed(tmp_path, old_body, ("intent", "item~2/pay#1"))
     pauses.update({1: 0, 2: 0.05})

@@ -10,7 +10,7 @@ from typing import Any
 
 import holdfast as hf
 
-HEAD = '''
+HEAD = """
 import asyncio
 import time
 
@@ -63,13 +63,13 @@ async def purchase(n: int) -> str:
     await look(n)
     return await pay(n)
 
-'''
+"""
 
-AGENT = '''
+AGENT = """
 
 @hf.agent(name="shop")
 async def shop() -> list[str | float]:
-'''
+"""
 
 
 def load(folder: Path, name: str, body: str, *, head: str = HEAD) -> hf.Agent[[], Any]:

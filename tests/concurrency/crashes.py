@@ -101,7 +101,7 @@ async def execute(
     store: Path, call: hf.Call[Any], *, timeout_s: float = 60, backlog: int = 1000, is_eager: bool = False
 ) -> Ended:
     """Start the run, or go on with it, and wait for its end."""
-    agents = [programs.program, programs.helper, call.agent]
+    agents: list[hf.Agent[..., Any]] = [programs.program, programs.helper, call.agent]
     if is_eager and sys.version_info >= (3, 12):
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     async with hf.connect(str(store), agents=agents, settings=Settings(sweep_s=0.05, backlog_records=backlog)) as app:
@@ -126,7 +126,9 @@ def run_here(
     return asyncio.run(execute(store, call, backlog=backlog, is_eager=is_eager))
 
 
-def run_again(ended: Ended, call: hf.Call[Any], folder: Path, *, length: int = -1, world: programs.World | None = None) -> Ended:
+def run_again(
+    ended: Ended, call: hf.Call[Any], folder: Path, *, length: int = -1, world: programs.World | None = None
+) -> Ended:
     """The run once more, with the first `length` records of its journal; all but its end, unless told."""
     length = length if length > 0 else len(ended.records) + length
     return run_here(cut(ended, length, folder / f"again-{length}" / "holdfast.db"), call, world)
@@ -147,7 +149,9 @@ async def _cut(ended: Ended, length: int, target: Path) -> None:
         head_hash=last.hash,
         claims=0,
     )
-    await store.create(Append(seal_row(row), 0, first_hash(row.id, row.nonce), records, tuple(ended.blobs.items())), owner=None)
+    await store.create(
+        Append(seal_row(row), 0, first_hash(row.id, row.nonce), records, tuple(ended.blobs.items())), owner=None
+    )
     await store.close()
 
 

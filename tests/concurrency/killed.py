@@ -60,7 +60,7 @@ async def spelling(seed: int, plain: bool) -> dict[str, Any]:
     values = []
     for n in range(5, 15):
         words = set(letters[:n])
-        calls = [spell(words, frozenset((w, n) for w in words), {w: words for w in words}) for _ in range(2)]
+        calls = [spell(words, frozenset((w, n) for w in words), dict.fromkeys(words, words)) for _ in range(2)]
         values += await asyncio.gather(*calls)
         values.append([str(hf.uuid4()), str(hf.rng().random()), hf.now().isoformat()])
     return {"values": values}
@@ -73,7 +73,11 @@ def main() -> None:
     call = {"program": programs.program, "spelling": spelling}[agent](int(seed), int(seed) % 2 == 0)
     ended = asyncio.run(execute(Path(store), call))
     noted = [record.name for record in ended.records if record.kind == "noted"]
-    print(json.dumps({"result": ended.result, "repeated": programs.world.repeated, "calls": ended.calls(), "noted": noted}))
+    print(
+        json.dumps(
+            {"result": ended.result, "repeated": programs.world.repeated, "calls": ended.calls(), "noted": noted}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -265,7 +265,9 @@ class Interpreter:
         return await self._in_order(node, asyncio.as_completed([self.noted(node.place, each) for each in node.parts]))
 
     async def as_generator(self, node: Node) -> int:
-        return await self._in_order(node, asyncio.as_completed(iter([self.noted(node.place, each) for each in node.parts])))
+        return await self._in_order(
+            node, asyncio.as_completed(iter([self.noted(node.place, each) for each in node.parts]))
+        )
 
     async def _in_order(self, node: Node, ended: Any) -> int:
         order = self.orders.setdefault(node.place, [])
@@ -359,7 +361,11 @@ class Interpreter:
     # direct calls
 
     def _call(self, node: Node) -> Coroutine[Any, Any, list[Any]]:
-        calls: dict[str, Callable[[str, int], Coroutine[Any, Any, list[Any]]]] = {"work": work, "act": act, "helper": helper}
+        calls: dict[str, Callable[[str, int], Coroutine[Any, Any, list[Any]]]] = {
+            "work": work,
+            "act": act,
+            "helper": helper,
+        }
         return calls[node.kind](node.place, node.value)
 
     async def calls(self, node: Node) -> int:

@@ -109,7 +109,7 @@ async def expiring(seconds: float) -> list[str]:
 
     async def aside() -> None:
         for n in range(3):
-            seen.append(await note(f"aside {n}"))
+            seen.append(await note(f"aside {n}"))  # noqa: PERF401 - one by one
 
     task = asyncio.create_task(aside())
     try:

@@ -83,7 +83,7 @@ def test_steps_and_effects_that_end_together_keep_their_order(tmp_path: Path, ef
 @hf.agent
 async def spinning() -> str:
     task = asyncio.create_task(note("awaited"))
-    while not task.done():
+    while not task.done():  # noqa: ASYNC110 - that is what is tested
         await asyncio.sleep(0)
     return task.result()
 
@@ -108,7 +108,7 @@ async def timing_out() -> list[str]:
 
     async def steady() -> None:
         for n in range(8):
-            seen.append(await note(f"steady {n}", 0, 0.01))
+            seen.append(await note(f"steady {n}", 0, 0.01))  # noqa: PERF401 - one by one
 
     await asyncio.gather(impatient(), steady())
     return seen
@@ -133,7 +133,7 @@ async def two_branches() -> list[str]:
         await asyncio.sleep(delays["second"])
         return value + await note("second 2")
 
-    return await asyncio.gather(first(), second())
+    return list(await asyncio.gather(first(), second()))
 
 
 def test_a_call_that_comes_after_its_turn_has_its_value_and_is_reported(
@@ -235,3 +235,66 @@ def test_an_effect_recorded_just_before_a_step_of_its_tick_is_seen_in_the_same_o
     assert [r.key for r in done] == ["act_and_tell#1", "hear#1"]
     assert done[0].tick == done[1].tick, "they ended together"
     assert run_again(ended, effect_just_before_step(), tmp_path).result == ended.result
+
+
+@pytest.mark.parametrize("is_winner_recorded", [False, True])
+def test_an_open_effect_is_waited_for_although_its_branch_waits_for_its_own_timer(
+    tmp_path: Path, is_winner_recorded: bool
+) -> None:
+    delays.update(second=0.05)
+    ended = run_here(tmp_path / "holdfast.db", race_against_slow_effect())
+    assert ended.result == ["winner", "end"]
+    last = ("done", "winner~1/note#1") if is_winner_recorded else ("intent", "loser~1/act_slowly#1")
+    length = next(r.seq for r in ended.records if (r.kind, r.key) == last)
+    delays.update(first=0.2, second=0.0)
+    ran.clear()
+    again = run_again(ended, race_against_slow_effect(), tmp_path, length=length)
+    assert again.result[1] == "end"
+    assert ran.count("loser") == 1
+
+
+@hf.effect(settle=0, on_doubt="retry")
+async def act_slowly(text: str) -> str:
+    ran.append(text)
+    await asyncio.sleep(0.1)
+    return text
+
+
+@hf.agent
+async def race_against_slow_effect() -> list[str]:
+    async def loser() -> str:
+        await asyncio.sleep(delays["first"])
+        return await act_slowly("loser")
+
+    async def winner() -> str:
+        return await note("winner", 0, delays["second"])
+
+    return [await hf.race(loser(), winner()), await act("end")]
+
+
+@hf.agent
+async def cancelled_effect() -> list[str]:
+    seen: list[str] = []
+
+    async def cancelled() -> None:
+        try:
+            await act_slowly("cancelled")
+        finally:
+            seen.append("cancelled")
+
+    async def steady() -> None:
+        for n in range(6):
+            seen.append(await note(f"steady {n}", 0, 0.03))  # noqa: PERF401 - one by one
+
+    task = asyncio.create_task(cancelled())
+    other = asyncio.create_task(steady())
+    await note("now cancel", 0, 0.01)
+    task.cancel()
+    await asyncio.wait([task, other])
+    return seen
+
+
+def test_a_cancellation_reaches_a_replayed_effect_when_it_did_then(tmp_path: Path) -> None:
+    ended = run_here(tmp_path / "holdfast.db", cancelled_effect())
+    assert 0 < ended.result.index("cancelled") < len(ended.result) - 1
+    assert run_again(ended, cancelled_effect(), tmp_path).result == ended.result

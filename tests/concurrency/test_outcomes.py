@@ -146,7 +146,16 @@ def test_an_exception_is_the_same_live_in_a_branch_and_on_replay(tmp_path: Path)
     assert "database is locked" in ended.result[list(ERRORS).index("sqlite")]
 
 
-FALSY: dict[str, Any] = {"none": None, "zero": 0, "empty": "", "list": [], "dict": {}, "false": False, "tuple": (), "float": -0.0}
+FALSY: dict[str, Any] = {
+    "none": None,
+    "zero": 0,
+    "empty": "",
+    "list": [],
+    "dict": {},
+    "false": False,
+    "tuple": (),
+    "float": -0.0,
+}
 
 
 @hf.step

@@ -23,7 +23,9 @@ def check_end(seed: int, ended: Ended, world: programs.World) -> None:
     assert ended.result["total"] == tree.total()
     happened = Counter(world.effects.values())
     acts = [node for node in tree.walk() if node.kind == "act"]
-    assert {n.place: happened[n.place] for n in acts if not n.is_optional} == {n.place: 1 for n in acts if not n.is_optional}
+    assert {n.place: happened[n.place] for n in acts if not n.is_optional} == {
+        n.place: 1 for n in acts if not n.is_optional
+    }
     assert set(happened.values()) <= {1}, "no effect happened twice"
     assert set(happened) <= {n.place for n in acts}
     assert world.repeated == []

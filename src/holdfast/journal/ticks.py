@@ -43,6 +43,7 @@ class Ticks:
         self._tasks = tasks
         self._groups = replay.groups()
         self._groups.reverse()
+        self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
         self._awaited: dict[Entry, Callable[[], None]] = {}
         self._ready: list[Callable[[int], None]] = []
         self._cancels: dict[
@@ -167,7 +168,7 @@ class Ticks:
             tick, group = self._groups[-1]
             waiting = [e for e in group if not e.delivered]
             missing = [e for e in waiting if e not in self._awaited]
-            if waiting and self._is_cancel_due_before(tick):
+            if waiting and (self._is_cancel_due_before(tick) or self._is_open_effect_due(is_outside, quiet_s, group)):
                 self._look_again()
                 return
             if missing and is_outside:
@@ -196,6 +197,8 @@ class Ticks:
                     waiter.set_result(None)
             self._activity += 1
             self._schedule()
+        elif self._ready and self._is_open_effect_due(is_outside, quiet_s, []):
+            self._look_again()
         elif self._ready:
             ready, self._ready = self._ready, []
             tick = self.next_tick()
@@ -206,6 +209,18 @@ class Ticks:
                 self._schedule()
         elif self._replayed_waiters:
             self._look_again()
+
+    def _is_open_effect_due(self, is_outside: bool, quiet_s: float, group: list[Entry]) -> bool:
+        """Has a task that waits outside yet to ask for an effect that was cut off, begun before this group ended?
+
+        Going on might cancel that task, and then nobody could settle the effect. Given up once, for all of them: code
+        that no longer makes the call must not wait at every tick.
+        """
+        if not self._open or not is_outside:
+            return False
+        self._open = [] if quiet_s >= _PATIENCE_WITH_EFFECTS_S else [e for e in self._open if not e.claimed]
+        ends = [e.outcome.seq for e in group if e.outcome is not None]
+        return any(not ends or e.seq < max(ends) for e in self._open)
 
     def _is_cancel_due_before(self, tick: int) -> bool:
         """Did the code cancel a call before this tick that it has not cancelled yet?"""
