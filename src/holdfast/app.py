@@ -163,7 +163,10 @@ class Holdfast:
         Example: `for doubt in await app.in_doubt(): print(doubt.run_id, doubt.key)`
         """
         found: list[InDoubt] = []
-        for row in await self._store.runs(RunFilter(status=frozenset({Status.in_doubt}), limit=1000)):
+        which = RunFilter(status=frozenset({Status.in_doubt, Status.running}), limit=1000)
+        for row in await self._store.runs(which):
+            if row.status is Status.running and not row.summary.get("held"):
+                continue
             found += await self._here.handle(row.id, row.thread_id).in_doubt()
         return found
 

@@ -404,12 +404,19 @@ class RunContext:
         future: asyncio.Future[dict[str, Any]] = self.loop.create_future()
         self.holds[key] = future
         self.hold_reasons[key] = reason
+        self._show_holds()
+        self.journal.add(Kind.noted, key, "held", payload=json.dumps(reason))
         self._on_hold()
         try:
             return await future
         finally:
             self.holds.pop(key, None)
             self.hold_reasons.pop(key, None)
+            self._show_holds()
+
+    def _show_holds(self) -> None:
+        """Let people see what is held while other branches go on."""
+        self.journal.summary["held"] = sorted(key for key, reason in self.hold_reasons.items() if "child" not in reason)
 
     def settle_by(self, key: str, verdict: dict[str, Any]) -> None:
         """A person's verdict arrived."""

@@ -49,12 +49,21 @@ async def find(store: Store, given: str) -> RunRow:
     return row
 
 
-async def resolve(store: Store, run_id: RunId, key: str, verdict: dict[str, Any], *, by: str | None, note: str) -> None:
+async def resolve(
+    store: Store, run_id: RunId, key: str, verdict: dict[str, Any], *, attempt: int, by: str | None, note: str
+) -> None:
     """Store a person's verdict on an effect in doubt.
 
     `verdict` is {"verdict": landed|not_landed|failed, "value"|"error": JSON text}.
     The run's owner acts on it, now or when the run is taken up again; a parked run is made claimable.
     """
+    while not await _send_verdict(store, run_id, key, verdict, attempt=attempt, by=by, note=note):
+        pass  # somebody sent something in between: look again whether it settled this call
+
+
+async def _send_verdict(
+    store: Store, run_id: RunId, key: str, verdict: dict[str, Any], *, attempt: int, by: str | None, note: str
+) -> bool:
     loaded = await store.load(run_id)
     if loaded is None:
         raise RunNotFound(f"There is no run {run_id} in {store.url}.")
@@ -69,12 +78,17 @@ async def resolve(store: Store, run_id: RunId, key: str, verdict: dict[str, Any]
         raise UsageError(f"Run {run_id} has no call {key!r}. `holdfast in-doubt` lists what is in doubt.")
     if entry.intent is None or row.status.is_final:
         raise AlreadySettled(f"Run {run_id}: {key} is not in doubt (any more); nothing was changed.")
+    if entry.intent.attempt != attempt:
+        raise AlreadySettled(
+            f"Run {run_id}: attempt {attempt} of {key} was settled; in doubt is now attempt {entry.intent.attempt}. "
+            "Nothing was changed; look again with `holdfast in-doubt`."
+        )
     if any(m.key == key and m.number not in replay.consumed_mail for m in await store.mail(run_id, after=0)):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")
     at = now_us()
-    body = json.dumps({**verdict, "actor": actor(by), "note": note})
+    body = json.dumps({**verdict, "attempt": attempt, "actor": actor(by), "note": note})
     mail = Mail(run_id, 0, "resolve", key, body, at, mail_digest(run_id, "resolve", key, body, at))
     wake = None
     if row.owner is None and row.status in (Status.in_doubt, Status.blocked):
         wake = seal_row(replace(row, status=Status.queued, updated_at=at))
-    await store.send(mail, wake=wake)
+    return await store.send(mail, wake=wake, expected=row.mail) > 0

@@ -306,4 +306,4 @@ class InDoubt:
             body = {"verdict": "landed", "value": coder.dumps(verdict.result, what="the result")}
         else:
             body = {"verdict": "not_landed"}
-        await control.resolve(self._store, RunId(self.run_id), self.key, body, by=by, note=note)
+        await control.resolve(self._store, RunId(self.run_id), self.key, body, attempt=self.attempt, by=by, note=note)

@@ -291,14 +291,17 @@ def _note(record: Record) -> dict[str, Any]:
 
 def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
     """The effects that a person must settle."""
-    if row.status not in (Status.in_doubt, Status.blocked):
+    held = set(row.summary.get("held", []))
+    if row.status not in (Status.in_doubt, Status.blocked) and not (row.status is Status.running and held):
         return []
-    causes = {e.get("key"): _cause(e) for e in (row.reason or {}).get("effects", [])}
+    causes = {r.key: _cause(_note(r)) for r in records if r.kind == Kind.noted and r.name == "held"}
     found = []
     for entry in Replay(records, generation=row.generation, code="").entries.values():
         intent = entry.intent
         if intent is None or entry.outcome is not None or entry.given is not None:
             continue
+        if row.status is Status.running and entry.key not in held:
+            continue  # being performed right now
         key = str(_note(intent).get("idempotency_key", ""))
         cause = causes.get(entry.key, "crash")
         found.append(DoubtInfo(entry.key, entry.name, intent.attempt, entry.args, key, intent.at, cause))
@@ -338,7 +341,7 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
                 claims.append(record)
             case Kind.noted if record.name == "unstable":
                 items.append(_item(record, "note", "unstable", detail="called with other arguments than recorded"))
-            case Kind.noted if record.name not in ("usage", "progress", "resumed"):
+            case Kind.noted if record.name not in ("usage", "progress", "resumed", "held"):
                 items.append(_item(record, "note", record.name, detail=_short(record.payload)))
             case Kind.patched:
                 items.append(_item(record, "patched", "patched"))

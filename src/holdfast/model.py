@@ -16,7 +16,7 @@ done       call            the value
 failed     call            the exception
 unstored   effect          {"repr", "error"}: it happened, its result could not be stored
 cancelled  call            null: the code cancelled the call
-noted      what            {...}: usage, progress, unstable arguments, what a resume saved; never answers a call
+noted      what            {...}: usage, progress, held, unstable arguments, what a resume saved; answers no call
 patched    patch id        null
 finished   done|failed|…   the value or the exception that the run ended with
 reopened   who             {"superseded": [seq], "note"}: retry; those records count no longer

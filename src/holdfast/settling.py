@@ -208,6 +208,10 @@ class Settling:
 
     def _fitting(self, given: dict[str, Any] | None, evidence: dict[str, Any]) -> dict[str, Any] | None:
         """What a person said, unless the result they gave does not fit the effect's type: then they are asked again."""
+        if given is not None and given["attempt"] != self.attempt:
+            evidence["refused"] = f"it was said of attempt {given['attempt']}"
+            self._record("refused", "person", evidence, given)
+            return None
         if given is not None and given["verdict"] == "landed":
             try:
                 self.body.result_coder().loads(given["value"], what=f"the result given for {self.call.key}")

@@ -277,7 +277,6 @@ async def touring() -> str:
     return await note("end")
 
 
-@pytest.mark.xfail(reason="verbs/effect.py: _answer tells the saga nothing when the call is cancelled", strict=True)
 def test_a_saga_undoes_what_was_cancelled_after_it_happened_also_when_replayed(tmp_path: Path) -> None:
     ended = run_here(tmp_path / "holdfast.db", touring())
     assert ran[-3:] == ["release Rome", "release Oslo", "end"]

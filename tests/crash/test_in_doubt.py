@@ -377,7 +377,6 @@ def test_settling_twice_is_refused(place: Place) -> None:
     asyncio.run(too_late())
 
 
-@pytest.mark.xfail(reason="send() is not conditional on the mail counter that resolve() saw", strict=True)
 def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Place) -> None:
     call = parked(place)
 
@@ -397,7 +396,6 @@ def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Place)
     assert place.result == ["first", "second"][told.index(None)]
 
 
-@pytest.mark.xfail(reason="resolve() does not say which attempt the verdict is about", strict=True)
 def test_a_verdict_on_an_earlier_attempt_is_refused(place: Place) -> None:
     call = parked(place, kill="effect.after_intent")
 

@@ -54,8 +54,9 @@ async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str
     """The effects in doubt of one run or of all; and a hint where there are none."""
     hint = ""
     if given is None:
-        parked = frozenset({Status.in_doubt, Status.blocked})
-        rows = await store.runs(RunFilter(status=parked, limit=1000))
+        doubtful = frozenset({Status.in_doubt, Status.blocked, Status.running})
+        listed = await store.runs(RunFilter(status=doubtful, limit=1000))
+        rows = [row for row in listed if row.status is not Status.running or row.summary.get("held")]
     else:
         row = await control.find(store, given)
         rows = [row]

@@ -17,6 +17,7 @@ from holdfast.cli.stores import existing_store, run_argument
 from holdfast.cli.text import clean, to_json
 from holdfast.codec import coder_for, encode_error
 from holdfast.errors import AlreadySettled, StepError
+from holdfast.model import RunId
 from holdfast.store.base import Store
 
 
@@ -52,18 +53,18 @@ def resolve_command(
     """
     verdict, words = _verdict(happened, not_happened, message)
 
-    async def choose() -> tuple[str, str]:
+    async def choose() -> tuple[RunId, str, int]:
         async with existing_store(setup) as store:
             row = await control.find(store, run)
-            return row.id, key or await _only_key(store, row.id)
+            return row.id, *await _choose(store, row.id, key)
 
-    run_id, chosen = asyncio.run(choose())
+    run_id, chosen, attempt = asyncio.run(choose())
     if not yes:
         _confirm(f"{chosen} of run {run_id}: {words}. This is final.")
 
     async def settle() -> None:
         async with existing_store(setup, read_only=False) as store:
-            await control.resolve(store, (await control.find(store, run_id)).id, chosen, verdict, by=by, note=note)
+            await control.resolve(store, run_id, chosen, verdict, attempt=attempt, by=by, note=note)
 
     asyncio.run(settle())
     if setup.is_json:
@@ -91,14 +92,17 @@ def _verdict(happened: str | None, not_happened: bool, message: str | None) -> t
     return {"verdict": "failed", "error": encode_error(error)}, f"it failed: {message}"
 
 
-async def _only_key(store: Store, run_id: str) -> str:
+async def _choose(store: Store, run_id: str, key: str | None) -> tuple[str, int]:
+    """The call that is meant, and which attempt of it is in doubt."""
     doubts, hint = await find_doubts(store, run_id)
+    if key is not None:
+        return key, next((doubt.info.attempt for doubt in doubts if doubt.info.key == key), 0)
     if not doubts:
         raise AlreadySettled(f"Run {run_id} has nothing in doubt (any more); nothing was changed.{hint}")
     if len(doubts) > 1:
         keys = ", ".join(doubt.info.key for doubt in doubts)
         raise Failure(f"Run {run_id} has several effects in doubt: {keys}. Say which.", USAGE)
-    return doubts[0].info.key
+    return doubts[0].info.key, doubts[0].info.attempt
 
 
 def _confirm(question: str) -> None:

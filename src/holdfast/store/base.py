@@ -92,10 +92,11 @@ class Store(Protocol):
         ...
 
     # mail
-    async def send(self, mail: Mail, *, wake: RunRow | None) -> int:
+    async def send(self, mail: Mail, *, wake: RunRow | None, expected: int | None = None) -> int:
         """Accept mail for a run: bump its counter, insert under the new number (`mail.number` is ignored), return it.
 
         `wake`: the row to write in the same commit if nobody owns the run and its epoch is `wake.epoch`.
+        `expected`: the number of the last mail that the sender knows of; 0 and no change if there is a later one.
         """
         ...
 

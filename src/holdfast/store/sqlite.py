@@ -103,7 +103,7 @@ class SqliteStore:
             await loop.run_in_executor(pool, self._open_to_read if read_only else self._open_to_write, loop)
         except BaseException as error:
             pool.shutdown(wait=False)
-            if isinstance(error, apsw.Error | OSError):
+            if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):
                 raise explain(error, self.path) from error
             raise
         self._pool = pool
@@ -268,7 +268,7 @@ class SqliteStore:
             raise CorruptJournal(
                 f"A page of {self.path} that belongs to run {run_id} is damaged ({error}).", run_id=run_id
             ) from error
-        except (apsw.Error, OSError) as error:
+        except (apsw.Error, OSError, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
 
     def _rows(self, connection: apsw.Connection, name: str, parameters: Any = ()) -> list[list[Any]]:
@@ -362,9 +362,9 @@ class SqliteStore:
 
     # mail
 
-    async def send(self, mail: Mail, *, wake: RunRow | None) -> int:
+    async def send(self, mail: Mail, *, wake: RunRow | None, expected: int | None = None) -> int:
         def work(transaction: Transaction, again: bool) -> int:
-            return transaction.send(mail, wake, again=again)
+            return transaction.send(mail, wake, expected, again=again)
 
         return await self._write(work, ("resolve.before_commit", "resolve.after_commit"))
 
@@ -401,7 +401,7 @@ class SqliteStore:
         def work(connection: apsw.Connection) -> dict[WorkerId, str]:
             ownerless = connection.execute(self._queries["ownerless"]).get
             assert isinstance(ownerless, bytes)
-            dead = {WorkerId(str(owner)): "gone" for owner in json.loads(ownerless)}
+            dead = {WorkerId(str(owner)): "gone" for owner in json.loads(ownerless.decode("utf-8", "replace"))}
             for worker in self._workers(connection):
                 proof = self._proof_of_death(worker)
                 if proof is not None:

@@ -131,11 +131,13 @@ class Transaction:
             {"id": run_id, "reason": rows.dump({"why": "corrupt", "detail": reason}), "now": clock.now_us()},
         )
 
-    def send(self, mail: Mail, wake: RunRow | None, *, again: bool) -> int:
+    def send(self, mail: Mail, wake: RunRow | None, expected: int | None, *, again: bool) -> int:
         content = (mail.kind, mail.key, mail.body, mail.at, mail.digest)
         if again and (number := self._value("find_mail", (mail.run_id, *content))) is not None:
             self.execute(self._queries["touch_run"], (mail.run_id,))
             return int(number)
+        if expected is not None and self._value("mail_count", (mail.run_id,)) not in (expected, None):
+            return 0
         number = self._value("count_mail", (mail.run_id,))
         if number is None:
             raise RunNotFound(f"There is no run {mail.run_id} in this store.")

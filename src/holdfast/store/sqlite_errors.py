@@ -43,6 +43,11 @@ def explain(error: BaseException, path: str) -> StoreError:
             f"No space left to write {path} ({detail}). Free some space; waiting appends then go on by themselves."
         )
     match error:
+        case UnicodeDecodeError():
+            return StoreCorrupt(
+                f"{path} holds text that is none ({detail}), so it was damaged or changed by something else. "
+                "Run `holdfast doctor`, and restore a backup."
+            )
         case apsw.NotADBError():
             return StoreCorrupt(
                 f"{path} is not a SQLite database, or its first page is damaged ({detail}). "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from holdfast.model import (
     WorkerId,
 )
 
+_WORKER = re.compile(r"[A-Za-z0-9_-]+")
 #: Kinds that are no progress, since a run that always dies at the same call writes them too: the count of claims stays.
 _NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
 _BLOB_CHUNK = 256 * 1024
@@ -173,10 +175,12 @@ def read_run(values: list[Any], *, lenient: bool = False) -> RunRow:
             raise ValueError("a value is missing")
         status, reason = Status(values[7]), _mapping(values[8]) if values[8] is not None else None
         summary, head_hash = _mapping(values[14]), bytes.fromhex(values[12])
+        if values[15] is not None and not _WORKER.fullmatch(values[15]):
+            raise ValueError("its owner is no worker id")
     except ValueError as error:
         if not lenient:
             raise CorruptJournal(f"The row of run {run_id} cannot be read: {error}.", run_id=run_id) from error
-        status, reason = Status.quarantined, {"message": f"its row cannot be read: {error}"}
+        status, reason = Status.quarantined, {"why": "corrupt", "detail": f"its row cannot be read: {error}"}
         summary, head_hash = {}, b""
     return RunRow(
         id=run_id,

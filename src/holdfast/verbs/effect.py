@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import json
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -34,9 +35,9 @@ from holdfast.calls import (
     seconds,
 )
 from holdfast.clock import monotonic_us, now_us
-from holdfast.codec import encode_call, encode_error, encode_input
+from holdfast.codec import decode_error, encode_call, encode_error, encode_input
 from holdfast.context import Scope, StepInfo, check_branch, scope_or_none
-from holdfast.errors import EffectInDoubt, RetryLater, UsageError
+from holdfast.errors import EffectInDoubt, RetryLater, Undecodable, UsageError
 from holdfast.journal.recovery import Doubt, OnDoubt
 from holdfast.journal.replay import Entry, undo_key
 from holdfast.model import Kind
@@ -251,14 +252,22 @@ class EffectDefinition:
         return ended.value
 
     async def _answer(self, scope: Scope, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """From the journal; a saga must know of it all the same."""
-        try:
-            value = await answer(scope, entry, self.body.result_coder(), self.options.failures)
-        except EffectInDoubt:
-            self._tell_saga(scope, entry.key, None, args, kwargs)
-            raise
-        self._tell_saga(scope, entry.key, value, args, kwargs)
-        return value
+        """From the journal; a saga must know of it all the same, at the same moment as when it was live."""
+        outcome, run, coder = entry.outcome, scope.run, self.body.result_coder()
+        assert outcome is not None
+
+        def tell_saga() -> None:
+            value: Any = None
+            if outcome.kind == Kind.failed:
+                if not isinstance(decode_error(run.text(outcome.payload), ()), EffectInDoubt):
+                    return
+            elif outcome.kind == Kind.done:
+                with suppress(Undecodable):  # the answer itself blocks the run for it
+                    value = coder.loads(run.text(outcome.payload))
+            self._tell_saga(scope, entry.key, value, args, kwargs)
+
+        has_undo = scope.saga is not None and self.rules.undo is not None
+        return await answer(scope, entry, coder, self.options.failures, on_turn=tell_saga if has_undo else None)
 
     async def _shielded(self, call: EffectCall, entry: Entry | None) -> Ended:
         """Perform the call in a task of its own: a cancellation arrives after its outcome."""

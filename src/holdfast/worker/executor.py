@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -230,9 +231,10 @@ class Executor:
             return False
         if not self.lease.is_open:
             await self.open()
-        if await self._is_held(run_id):
-            return False
-        row, records, blobs = await self.load(run_id)
+        async with self._quarantining(run_id):
+            if await self._is_held(run_id):
+                return False
+            row, records, blobs = await self.load(run_id)
         if row.status is Status.quarantined or (row.status in FINAL and (reopen is None or row.status is Status.done)):
             return False
         agent = self.agents.get(row.agent)
@@ -246,12 +248,9 @@ class Executor:
             last = next((r for r in reversed(records) if r.kind in (Kind.finished, Kind.reopened)), None)
             is_cut_off = last is not None and last.kind == Kind.finished
             reopen = (reopen or ("unknown", "a retry that was cut off")) if is_cut_off else None
-        proof = "released"
-        if row.owner is not None:
-            dead = await self.store.dead_workers()
-            if row.owner not in dead:
-                return False
-            proof = dead[row.owner]
+        proof = "released" if row.owner is None else await self._proof_of_death(row.owner)
+        if proof is None:
+            return False
         claimed = seal_row(replace(row, status=Status.running, reason=None, epoch=row.epoch + 1, updated_at=now_us()))
         if not await self.store.claim(
             claimed, owner=self.lease.worker_id, expected_epoch=row.epoch, expected_owner=row.owner
@@ -277,27 +276,40 @@ class Executor:
         row = await self.store.run(run_id)
         if row is None:
             raise RunNotFound(f"There is no run {run_id} in {self.store.url}.")
-        return row.owner is not None and row.owner not in await self.store.dead_workers()
+        return row.owner is not None and await self._proof_of_death(row.owner) is None
+
+    async def _proof_of_death(self, owner: WorkerId) -> str | None:
+        """Why a worker does not hold its runs any more; None if it does."""
+        dead = await self.store.dead_workers()
+        if owner in dead:
+            return dead[owner]
+        return None if any(worker.id == owner for worker in await self.store.workers()) else "gone"
+
+    @asynccontextmanager
+    async def _quarantining(self, run_id: RunId) -> AsyncIterator[None]:
+        """A run whose data turns out to be corrupt is quarantined; others are not affected."""
+        try:
+            yield
+        except CorruptJournal as error:
+            with suppress(StoreError):
+                await self.store.quarantine(run_id, str(error))
+            raise
 
     async def load(self, run_id: RunId) -> tuple[RunRow, list[Record], dict[str, bytes]]:
-        """A run with all it has, verified; a corrupt one is quarantined."""
-        try:
-            loaded = await self.store.load(run_id)
-            if loaded is None:
-                raise RunNotFound(f"There is no run {run_id} in {self.store.url}.")
-            row, records = loaded
-            if row.status is Status.quarantined:
-                return row, records, {}
-            check_row(row)
-            check_records(row, records)
-            wanted = {
-                text[1:].partition(":")[0] for r in records for text in (r.payload, r.args) if text and text[0] == "@"
-            }
-            found = await self.store.blobs(run_id, sorted(wanted)) if wanted else {}
-            return row, records, {digest: check_blob(run_id, digest, found.get(digest)) for digest in wanted}
-        except CorruptJournal as error:
-            await self.store.quarantine(run_id, str(error))
-            raise
+        """A run with all it has, verified; CorruptJournal if it is not whole."""
+        loaded = await self.store.load(run_id)
+        if loaded is None:
+            raise RunNotFound(f"There is no run {run_id} in {self.store.url}.")
+        row, records = loaded
+        if row.status is Status.quarantined:
+            return row, records, {}
+        check_row(row)
+        check_records(row, records)
+        wanted = {
+            text[1:].partition(":")[0] for r in records for text in (r.payload, r.args) if text and text[0] == "@"
+        }
+        found = await self.store.blobs(run_id, sorted(wanted)) if wanted else {}
+        return row, records, {digest: check_blob(run_id, digest, found.get(digest)) for digest in wanted}
 
     def _execute(
         self,

@@ -116,6 +116,10 @@ SELECT 1 FROM runs WHERE id = :id AND epoch = :epoch AND owner IS NULL AND diges
 UPDATE runs SET status = 'quarantined', owner = NULL, epoch = epoch + 1, reason = :reason, updated_at = :now
 WHERE id = :id AND status <> 'quarantined'
 
+-- name: mail_count
+-- The number of the last mail for a run.
+SELECT mail FROM runs WHERE id = ?
+
 -- name: count_mail
 -- The number of the next mail for a run.
 UPDATE runs SET mail = mail + 1 WHERE id = ? RETURNING mail
