@@ -229,8 +229,9 @@ def test_effects_in_doubt_are_those_without_outcome_or_verdict() -> None:
     journal.add(Kind.intent, "d#1", payload={"idempotency_key": "kd"})
     given = {"verdict": "landed", "value": "1", "actor": "eva", "note": "", "mail": 1}
     journal.add(Kind.settled, "d#1", payload={"verdict": "landed", "by": "person", "given": given})
-    effects = [{"key": "b#1", "cause": "exception", "error": "OSError: x", "verify_error": "KeyError: y"}]
-    parked = row(Status.in_doubt, reason={"why": "in doubt", "effects": effects})
+    held = {"cause": "exception", "error": "OSError: x", "verify_error": "KeyError: y"}
+    journal.add(Kind.noted, "b#1", "held", payload=held)
+    parked = row(Status.in_doubt, reason={"why": "in doubt", "effects": [{"key": "b#1", **held}]})
     (doubt,) = in_doubt_of(parked, journal.records)
     assert (doubt.key, doubt.name, doubt.args, doubt.idempotency_key) == ("b#1", "b", '{"x":1}', "kb")
     assert doubt.cause == "exception; OSError: x; verify failed: KeyError: y"

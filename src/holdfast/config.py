@@ -32,5 +32,7 @@ class Settings:
     crash_limit: int = 10
     #: how often left-over runs of dead processes are looked for
     sweep_s: float = 0.5
+    #: how long closing an app, or blocking a run, waits for effects under way before it cuts them off
+    drain_s: float = 10.0
     #: threads for `def` steps and effects
     threads: int = 32

@@ -273,6 +273,7 @@ class RunContext:
         self.tasks: dict[asyncio.Task[Any], Scope] = {}
         self.lines = 1  #: branches and timeouts that may go on by themselves
         self.bodies = 0  #: bodies, verifications and waits for a retry under way
+        self.acting = 0  #: effects whose body is under way
         self.threads = 0  #: `def` bodies whose thread lives
         self.holds: dict[str, asyncio.Future[dict[str, Any]]] = {}  #: effects in doubt that a person must settle
         self.hold_reasons: dict[str, dict[str, Any]] = {}

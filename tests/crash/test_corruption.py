@@ -289,7 +289,7 @@ def test_an_owner_that_never_was_does_not_hold_its_run(closed: Template, lanes: 
     (folder / "store.db").write_bytes(raw)
     wrong, word = resume_both(lanes[0], folder, closed, timeout_s=5)
     assert not wrong, wrong
-    # SQLite may notice that the row and its index differ; then the run is refused. What it must not do is wait for ever.
+    # SQLite may notice that the row and its index differ; then the run is refused. It must not wait for ever.
     assert word in ("went on/went on", "refused/went on")
 
 

@@ -211,6 +211,35 @@ def test_closing_the_app_hands_runs_over_and_another_app_goes_on(tmp_path: Path)
     asyncio.run(go())
 
 
+def test_closing_the_app_lets_an_effect_under_way_end(tmp_path: Path) -> None:
+    begun: list[asyncio.Event] = []
+
+    @hf.effect
+    async def send(n: int) -> int:
+        BODIES.append("send")
+        begun[0].set()
+        await asyncio.sleep(0.1)
+        return n
+
+    @hf.agent
+    async def sends() -> list[int]:
+        return list(await asyncio.gather(send(1), send(2)))
+
+    async def go() -> None:
+        BODIES.clear()
+        url = str(tmp_path / "s.db")
+        begun.append(asyncio.Event())
+        async with hf.connect(url, agents=[sends]) as app:
+            run = await app.start(sends(), id="r")
+            await begun[0].wait()
+        assert [r.kind for r in await asyncio.to_thread(records_of, url, "r")].count(Kind.done) == 2
+        async with hf.connect(url, agents=[sends]) as app:
+            assert await app.get(run.id).result(timeout=5) == [1, 2]
+        assert BODIES == ["send", "send"]
+
+    asyncio.run(go())
+
+
 def test_an_app_that_is_not_open_says_so(tmp_path: Path) -> None:
     app = hf.connect(str(tmp_path / "s.db"))
     with pytest.raises(hf.UsageError, match="async with"):

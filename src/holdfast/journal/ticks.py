@@ -111,6 +111,14 @@ class Ticks:
         if deliver in self._ready:
             self._ready.remove(deliver)
 
+    def deliver_rest(self) -> None:
+        """This execution ends: have what is complete recorded, though nobody will act on it here."""
+        ready, self._ready = self._ready, []
+        if ready:
+            tick = self.next_tick()
+            for complete in ready:
+                complete(tick)
+
     @property
     def is_replayed(self) -> bool:
         """Has everything that was recorded been delivered or passed by?"""

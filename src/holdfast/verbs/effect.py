@@ -366,7 +366,11 @@ class EffectDefinition:
             await run.host.wait_lease()
         faults.point("effect.after_intent")
         began = monotonic_us()
-        value, error = await self._run_body(call, attempt)
+        run.acting += 1
+        try:
+            value, error = await self._run_body(call, attempt)
+        finally:
+            run.acting -= 1
         took = elapsed_us(began)
         run.receipt.executed += 1
         faults.point("effect.after_body")
@@ -378,6 +382,8 @@ class EffectDefinition:
         if not is_later and not isinstance(error, self.options.failures):
             cause = "timeout" if isinstance(error, TimeoutError) else "exception"
             doubt = Doubt(cause, is_over=True, since_us=now_us())
+            if run.dead:
+                await run.never()  # it stays in doubt, for whoever takes the run up
             await asyncio.sleep(0)  # `verify` is to run in the call's own task
             return await self._settle(call, attempt, doubt, original=error, may_repeat=has_more), 0, postponed
         if not is_later and not (has_more and isinstance(error, self.options.retry_on)):

@@ -203,6 +203,8 @@ class Execution:
         run = self.run
         run.dead = run.parking = True
         run.ticks.stopped = True
+        await self._let_effects_end()
+        run.ticks.deliver_rest()
         reason = run.stop_reason or {"why": "lost"}
         self._sum_up()
         status = _PARKED.get(str(reason["why"]), Status.blocked)
@@ -211,6 +213,12 @@ class Execution:
         await self._tear_down()
         if status is Status.in_doubt:
             self.has_mail = bool(await self._host.store.mail(run.id, after=self._seen_mail))
+
+    async def _let_effects_end(self) -> None:
+        """An effect under way is not cut off, if it ends soon."""
+        give_up = self._loop.time() + self._host.settings.drain_s
+        while self.run.acting and self._loop.time() < give_up:  # noqa: ASYNC110 - seldom, and short
+            await asyncio.sleep(_THREAD_POLL_S)
 
     def _sum_up(self) -> None:
         """Note what this execution did not have to do again."""
