@@ -51,7 +51,9 @@ class Here(Protocol):
 
     def local(self, run_id: RunId) -> Ending | None: ...
 
-    async def take_up(self, run_id: RunId, *, reopen: tuple[str, str] | None = None) -> bool: ...
+    async def take_up(
+        self, run_id: RunId, *, reopen: tuple[str, str] | None = None, act: tuple[str, str] | None = None
+    ) -> bool: ...
 
 
 class Run(Generic[R_co]):
@@ -94,7 +96,11 @@ class Run(Generic[R_co]):
         Example: `print((await run.info()).now)`
         """
         row = await self._row()
-        return info_of(row, is_lost=row.owner is not None and row.owner in await self._store.dead_workers())
+        return info_of(row, is_lost=await self._is_lost(row))
+
+    async def _is_lost(self, row: RunRow) -> bool:
+        """Does the run look owned, and its owner is dead?"""
+        return row.owner is not None and row.owner in await self._store.dead_workers()
 
     async def status(self) -> Status:
         """Where the run stands, in one word."""
@@ -102,7 +108,8 @@ class Run(Generic[R_co]):
 
     async def history(self) -> list[TimelineItem]:
         """Everything that happened, in order: calls, attempts, outages, settlements."""
-        return timeline_of(*await self._load())
+        row, records = await self._load()
+        return timeline_of(row, records, is_lost=await self._is_lost(row))
 
     async def receipts(self) -> list[Receipt]:
         """One for each time the run was resumed: what was replayed, what was executed, what that saved."""
@@ -237,16 +244,19 @@ class Run(Generic[R_co]):
 
     # acting
 
-    async def resume(self) -> None:
+    async def resume(self, *, by: str | None = None, note: str = "") -> None:
         """Have the run go on: blocked, it is tried again; left over, it is taken over; live or final, nothing happens.
 
-        A quarantined run raises CorruptJournal. Needs an app that knows the agent (`hf.connect(agents=[…])`).
+        A quarantined run raises CorruptJournal. Needs an app that knows the agent (`hf.connect(agents=[…])`). Who did
+        it and why is recorded with the claim.
+
+        Example: `await run.resume(note="the call is back in the code")`
         """
         row = await self._row()
         if row.status is Status.quarantined:
             raise CorruptJournal((row.reason or {}).get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
         if not row.status.is_final:
-            await self._executor().take_up(self.id)
+            await self._executor().take_up(self.id, act=(control.actor(by), note))
 
     async def retry(self, *, by: str | None = None, note: str = "") -> None:
         """Open a failed or cancelled run again: what ended it is done anew, everything before it is kept.

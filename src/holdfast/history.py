@@ -461,7 +461,8 @@ def _outage(records: Sequence[Record], former: Record, claim: Record) -> Timelin
         proof = _PROOFS.get(str(note.get("proof")), note.get("proof"))
         detail = _join(f"{note['lost']} lost ({proof})", f"resumed by {claim.name}", changed)
         return _item(claim, "outage", "process lost", took_s=down_s, detail=detail)
-    return _item(claim, "resumed", "resumed", took_s=down_s, detail=_join(f"by {claim.name}", changed))
+    asked = _join(f"asked by {note['by']}", note.get("note")) if note.get("by") else ""
+    return _item(claim, "resumed", "resumed", took_s=down_s, detail=_join(f"by {claim.name}", asked, changed))
 
 
 def settlement_text(note: Mapping[str, Any]) -> str:

@@ -5,7 +5,8 @@ What the kinds of records hold (`payload` is JSON text of the codec; `args` like
 kind       name            payload
 created    agent           {"thread", "version", "code", "parent", "tags", "holdfast"}; `args` is the input
 claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "holdfast", "proof", "lost"}: who took
-                           the run; `lost` is the worker that died, `proof` how that is known
+                           the run; `lost` is the worker that died, `proof` how that is known; "by" and "note" if a
+                           person had it resumed
 started    call            {"due": µs} for timeouts, else null: the call began, its outcome is not known yet
 attempt    call            {"error", "retry_at", "postponed"}: an attempt failed and another follows
 intent     effect          {"idempotency_key"}: from here on the effect may have happened

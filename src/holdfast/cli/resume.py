@@ -22,7 +22,7 @@ from holdfast.store.base import Store
 @click.argument("given", metavar="RUN [FILE[:AGENT]]...", nargs=-1, required=True, shell_complete=complete_run)
 @click.option("--app", metavar="FILE", help="Where the agent's code is. [env: HOLDFAST_APP]")
 @click.option("--retry", is_flag=True, help="Open a failed or cancelled run again; what was done is kept.")
-@click.option("--note", default="", metavar="TEXT", help="Why it is retried; kept in the journal.")
+@click.option("--note", default="", metavar="TEXT", help="Why it is resumed or retried; kept in the journal.")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
 )
@@ -52,7 +52,7 @@ def resume_command(
             if retry and row.status in (Status.failed, Status.cancelled):
                 await run.retry(note=note)
             else:
-                await run.resume()
+                await run.resume(note=note)
             return await attempt.outcome(run, executor.store, timeout_s)
 
     code = "".join(f" {shlex.quote(each)}" for each in sources) + (f" --app {shlex.quote(app)}" if app else "")

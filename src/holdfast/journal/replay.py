@@ -81,6 +81,11 @@ class Entry:
         tail = record.key.rpartition("#")[2]
         self.occurrence = int(tail) if tail.isdecimal() else record.seq
 
+    def answers(self, code: str) -> bool:
+        """Does the journal have an answer? Changed code may no longer cancel a call, and would wait for ever."""
+        outcome = self.outcome
+        return outcome is not None and (outcome.kind != Kind.cancelled or self.code == code)
+
     @property
     def is_open_effect(self) -> bool:
         return self.is_effect and self.outcome is None

@@ -130,7 +130,7 @@ class Executor:
         append = self._new_run(call, run_id, thread_id, parent_id, tags or {}, args_text, args_digest)
         row = await self.store.create(append, owner=self.lease.worker_id)
         if row.nonce == append.row.nonce:
-            self._execute(row, list(append.records), proof="released", resumed=False, blobs=dict(append.blobs))
+            self._execute(row, list(append.records), blobs=dict(append.blobs))
         else:
             check_same_start(row, call.agent.name, args_digest)
             if row.status in (Status.running, Status.queued):
@@ -206,7 +206,9 @@ class Executor:
             note = self._first_claims[agent.name] = self._claim_note(agent, None, "released")
         return note
 
-    def _claim_note(self, agent: Agent[..., Any], lost: WorkerId | None, proof: str) -> str:
+    def _claim_note(
+        self, agent: Agent[..., Any], lost: WorkerId | None, proof: str, act: tuple[str, str] | None = None
+    ) -> str:
         note = {
             "pid": self.lease.pid,
             "host": self.lease.host,
@@ -218,13 +220,18 @@ class Executor:
             "lost": lost,
             "proof": proof,
         }
+        if act is not None:
+            note["by"], note["note"] = act
         return json.dumps(note)
 
     # taking up
 
-    async def take_up(self, run_id: RunId, *, reopen: tuple[str, str] | None = None) -> bool:
+    async def take_up(
+        self, run_id: RunId, *, reopen: tuple[str, str] | None = None, act: tuple[str, str] | None = None
+    ) -> bool:
         """Execute a stored run here if nobody has it. `reopen` (who, why): also one that failed or was cancelled.
 
+        `act`: who asked for it, and why; None if the process found it by itself.
         False: somebody else has it, or there is nothing to do. Corrupt runs are quarantined and raise CorruptJournal.
         """
         if run_id in self._executions:
@@ -262,10 +269,8 @@ class Executor:
         self._execute(
             replace(claimed, owner=self.lease.worker_id),
             records,
-            proof=proof,
-            lost=row.owner,
-            resumed=True,
             blobs=blobs,
+            claim_note=self._claim_note(self.agents[row.agent], row.owner, proof, act),
             reopen=reopen,
             refuse=loop_reason,
         )
@@ -316,16 +321,15 @@ class Executor:
         row: RunRow,
         records: list[Record],
         *,
-        proof: str,
-        resumed: bool,
         blobs: dict[str, bytes],
-        lost: WorkerId | None = None,
+        claim_note: str | None = None,
         reopen: tuple[str, str] | None = None,
         refuse: dict[str, Any] | None = None,
     ) -> None:
         agent = self.agents[row.agent]
-        note = self._claim_note(agent, lost, proof) if resumed else None
-        execution = Execution(self, agent, row, records, blobs=blobs, claim_note=note, reopen=reopen, refuse=refuse)
+        execution = Execution(
+            self, agent, row, records, blobs=blobs, claim_note=claim_note, reopen=reopen, refuse=refuse
+        )
         self._executions[row.id] = execution
         slots = self._slots if row.parent_id is None else None
         execution.begin(slots, on_end=lambda: self._ended(row.id, execution))
