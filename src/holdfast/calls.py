@@ -69,6 +69,26 @@ class Options:
     raises: tuple[type[BaseException], ...]
     explicit_key: str | None = None
 
+    @classmethod
+    def checked(
+        cls,
+        fn: Callable[..., Any],
+        *,
+        name: str | None,
+        retries: int | Retry,
+        timeout: Duration | None,
+        retry_on: type[BaseException] | tuple[type[BaseException], ...],
+        raises: type[BaseException] | tuple[type[BaseException], ...],
+    ) -> Options:
+        """What a decorator was given; UsageError says what of it cannot be."""
+        return cls(
+            name=checked_name(name, fn),
+            retries=as_retry(retries),
+            timeout_s=None if timeout is None else seconds(timeout),
+            retry_on=as_types(retry_on, "retry_on"),
+            raises=as_types(raises, "raises"),
+        )
+
     @property
     def failures(self) -> tuple[type[BaseException], ...]:
         """The exceptions of an effect that prove that nothing happened; they come back as themselves."""

@@ -225,22 +225,24 @@ def receipts_of(row: RunRow, records: Sequence[Record]) -> list[Receipt]:
     """One for each time the run was taken up again."""
     claims = [r for r in records if r.kind == Kind.claimed]
     return [
-        _receipt(records, claim, code_changed=_note(claim).get("code") != _note(former).get("code"))
+        _receipt(records, claim, code_changed=note_of(claim).get("code") != note_of(former).get("code"))
         for former, claim in pairwise(claims)
     ]
 
 
 def _receipt(records: Sequence[Record], claim: Record, *, code_changed: bool) -> Receipt:
-    note = _note(claim)
+    note = note_of(claim)
     superseded = _superseded(r for r in records if r.epoch <= claim.epoch)
     before = [r for r in records if r.seq < claim.seq]
     answered: dict[str, Record] = {
         r.key: r for r in before if _is_answer(r) and r.seq not in superseded and r.generation == claim.generation
     }
     here = [r for r in records if r.epoch == claim.epoch and r.seq > claim.seq]
-    used = [_note(r) for r in before if r.kind == Kind.noted and r.name == "usage" and (not r.key or r.key in answered)]
-    settled = [(r.key, _note(r)) for r in here if r.kind == Kind.settled]
-    counted = next((_note(r) for r in here if r.kind == Kind.noted and r.name == "resumed"), None)
+    used = [
+        note_of(r) for r in before if r.kind == Kind.noted and r.name == "usage" and (not r.key or r.key in answered)
+    ]
+    settled = [(r.key, note_of(r)) for r in here if r.kind == Kind.settled]
+    counted = next((note_of(r) for r in here if r.kind == Kind.noted and r.name == "resumed"), None)
     if counted is None:  # this execution died before it could sum up: what it can have been spared
         counted = {
             "replayed": len(answered),
@@ -274,10 +276,10 @@ def _is_answer(record: Record) -> bool:
 
 
 def _superseded(records: Iterator[Record]) -> set[int]:
-    return {seq for r in records if r.kind == Kind.reopened for seq in _note(r).get("superseded", [])}
+    return {seq for r in records if r.kind == Kind.reopened for seq in note_of(r).get("superseded", [])}
 
 
-def _note(record: Record) -> dict[str, Any]:
+def note_of(record: Record) -> dict[str, Any]:
     """A record's payload, where it is an object; damaged ones are shown as empty, `verify` is what reports them."""
     try:
         found = json.loads(record.payload or "{}")
@@ -294,7 +296,7 @@ def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
     held = set(row.summary.get("held", []))
     if row.status not in (Status.in_doubt, Status.blocked) and not (row.status is Status.running and held):
         return []
-    causes = {r.key: _cause(_note(r)) for r in records if r.kind == Kind.noted and r.name == "held"}
+    causes = {r.key: _cause(note_of(r)) for r in records if r.kind == Kind.noted and r.name == "held"}
     found = []
     for entry in Replay(records, generation=row.generation, code="").entries.values():
         intent = entry.intent
@@ -302,7 +304,7 @@ def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
             continue
         if row.status is Status.running and entry.key not in held:
             continue  # being performed right now
-        key = str(_note(intent).get("idempotency_key", ""))
+        key = str(note_of(intent).get("idempotency_key", ""))
         cause = causes.get(entry.key, "crash")
         found.append(DoubtInfo(entry.key, entry.name, intent.attempt, entry.args, key, intent.at, cause))
     return found
@@ -330,7 +332,7 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
     used: dict[str, list[dict[str, Any]]] = {}  # a note may come after the outcome of the call it belongs to
     for record in records:
         if record.kind == Kind.noted and record.name == "usage":
-            used.setdefault(record.key, []).append(_note(record))
+            used.setdefault(record.key, []).append(note_of(record))
     for record in records:
         match record.kind:
             case Kind.created:
@@ -346,7 +348,7 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
             case Kind.patched:
                 items.append(_item(record, "patched", "patched"))
             case Kind.reopened:
-                detail = _join(f"by {record.name}", _note(record).get("note"))
+                detail = _join(f"by {record.name}", note_of(record).get("note"))
                 items.append(_item(record, "retried", "retried", detail=detail))
             case Kind.finished:
                 items.append(_item(record, "finished", record.name, detail=_ending(record)))
@@ -383,17 +385,17 @@ class _Call:
         self.epoch = record.epoch
         match record.kind:
             case Kind.attempt:
-                self.failures.append(_error_text(_note(record).get("error")))
+                self.failures.append(_error_text(note_of(record).get("error")))
                 self.intent = None
             case Kind.intent:
                 self.intent = record
                 self.is_effect, self.is_settled = True, False
             case Kind.child:
-                self.child = str(_note(record).get("run", ""))
+                self.child = str(note_of(record).get("run", ""))
             case Kind.settled:
                 self.settlements.append(record)
-                self.is_settled = _note(record).get("verdict") != "refused"
-                if _note(record).get("verdict") in ("not_landed", "retry"):
+                self.is_settled = note_of(record).get("verdict") != "refused"
+                if note_of(record).get("verdict") in ("not_landed", "retry"):
                     self.intent = None
             case _:
                 pass
@@ -412,7 +414,7 @@ class _Call:
         if self.failures:
             times = "one attempt" if len(self.failures) == 1 else f"{len(self.failures)} attempts"
             parts.append(f"{times} failed ({self.failures[-1]})")
-        parts += [settlement_text(_note(each)) for each in self.settlements]
+        parts += [settlement_text(note_of(each)) for each in self.settlements]
         if self.usage:
             parts.append(_usage_text(self.usage))
         return parts
@@ -420,12 +422,12 @@ class _Call:
     def ended(self, record: Record, *, is_superseded: bool) -> TimelineItem:
         parts, status = self._story(), str(record.kind)
         if record.name == "hf.timeout":
-            status = "expired" if _note(record).get("expired") else "done"
+            status = "expired" if note_of(record).get("expired") else "done"
         elif record.kind == Kind.failed:
-            parts.append(_error_text(_note(record)))
+            parts.append(_error_text(note_of(record)))
         elif record.kind == Kind.unstored:
             status = "not stored"
-            parts.append(str(_note(record).get("error", "")))
+            parts.append(str(note_of(record).get("error", "")))
         elif record.payload is not None and record.payload.startswith("@"):
             parts.append(f"result of {record.payload.partition(':')[2]} bytes")
         if is_superseded:
@@ -453,10 +455,10 @@ def _item(record: Record, kind: str, status: str, *, took_s: float | None = None
 
 
 def _outage(records: Sequence[Record], former: Record, claim: Record) -> TimelineItem:
-    note = _note(claim)
+    note = note_of(claim)
     before = records[claim.seq - 2] if claim.seq >= 2 and claim.seq - 2 < len(records) else former
     down_s = max(0.0, (claim.at - before.at) / 1e6)
-    changed = "code changed" if note.get("code") != _note(former).get("code") else ""
+    changed = "code changed" if note.get("code") != note_of(former).get("code") else ""
     if note.get("lost"):
         proof = _PROOFS.get(str(note.get("proof")), note.get("proof"))
         detail = _join(f"{note['lost']} lost ({proof})", f"resumed by {claim.name}", changed)
@@ -478,13 +480,13 @@ def settlement_text(note: Mapping[str, Any]) -> str:
 
 
 def _version(record: Record) -> str:
-    note = _note(record)
+    note = note_of(record)
     version = f"version {note['version']}" if note.get("version") else ""
     return _join(f"code {str(note.get('code', ''))[:8]}", version)
 
 
 def _ending(record: Record) -> str:
-    return _error_text(_note(record)) if record.name == Status.failed else ""
+    return _error_text(note_of(record)) if record.name == Status.failed else ""
 
 
 def _error_text(tree: Any) -> str:

@@ -16,15 +16,13 @@ not know what an agent was meant to do; they know what no history may contain:
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any
 
 from holdfast.config import Settings
 from holdfast.errors import CorruptJournal, HoldfastError
-from holdfast.history import verify
+from holdfast.history import note_of, verify
 from holdfast.model import FINAL, OUTCOMES, Kind, Mail, Record, RunFilter, RunRow, Status, WorkerId
 from holdfast.store import open_store
 from holdfast.store.base import Store
@@ -179,7 +177,7 @@ def _endings(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
         elif end.name == Status.done:
             yield f"seq {record.seq}: {record.kind} after it was done (seq {end.seq})"
         elif record.kind == Kind.reopened:
-            if end.seq not in _note(record).get("superseded", []):
+            if end.seq not in note_of(record).get("superseded", []):
                 yield f"seq {record.seq}: reopened without superseding its end (seq {end.seq})"
             end = None
         elif record.kind != Kind.claimed:
@@ -200,7 +198,7 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
     for record in records:
         call = (record.generation, record.key)
         if record.kind == Kind.reopened:
-            gone = set(_note(record).get("superseded", []))
+            gone = set(note_of(record).get("superseded", []))
             outcomes = {each: outcome for each, outcome in outcomes.items() if outcome.seq not in gone}
         if not record.key or record.kind == Kind.noted:
             continue
@@ -213,7 +211,7 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
                     yield f"{record.key}: an intent at seq {record.seq}; the one at seq {intent.seq} was never settled"
                 intents[call] = record
             case Kind.settled:
-                note = _note(record)
+                note = note_of(record)
                 if intent is None:
                     yield f"{record.key}: settled at seq {record.seq}, and nothing was in doubt"
                 if note.get("by") not in _DECIDERS or not note.get("evidence"):
@@ -238,7 +236,7 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
 def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iterator[str]:
     if [m.number for m in mail] != list(range(1, row.mail + 1)):
         yield f"its mail has the numbers {[m.number for m in mail]}, its counter is {row.mail}"
-    used = Counter(int(_note(r).get("mail", 0)) for r in records if r.kind == Kind.settled)
+    used = Counter(int(note_of(r).get("mail", 0)) for r in records if r.kind == Kind.settled)
     for number, times in sorted(used.items()):
         if number and times > 1:
             yield f"mail {number} was acted on {times} times"
@@ -285,13 +283,13 @@ def _bodies(records: Sequence[Record], lines: Sequence[LedgerLine]) -> Iterator[
     for (key, attempt), times in sorted(begins.items()):
         if times > intents[key, attempt]:
             yield f"{key}: the body of attempt {attempt} began {times} times under {intents[key, attempt]} intents"
-    superseded = {seq for r in records if r.kind == Kind.reopened for seq in _note(r).get("superseded", [])}
+    superseded = {seq for r in records if r.kind == Kind.reopened for seq in note_of(r).get("superseded", [])}
     # The thread of a cancelled `def` step may begin its work late.
     ended = {r.key: r for r in records if r.kind in OUTCOMES - {Kind.cancelled} and r.seq not in superseded}
     denied = {
         (r.key, r.attempt): r
         for r in records
-        if r.kind == Kind.settled and _note(r).get("verdict") == "not_landed" and _note(r).get("by") == "verify"
+        if r.kind == Kind.settled and note_of(r).get("verdict") == "not_landed" and note_of(r).get("by") == "verify"
     }
     for line in lines:
         outcome = ended.get(line.key)
@@ -300,11 +298,3 @@ def _bodies(records: Sequence[Record], lines: Sequence[LedgerLine]) -> Iterator[
         verdict = denied.get((line.key, line.attempt))
         if line.what == "end" and line.error is None and verdict is not None and line.kind == "effect":
             yield f"{line.key}: attempt {line.attempt} happened, and verify said that it did not (seq {verdict.seq})"
-
-
-def _note(record: Record) -> dict[str, Any]:
-    try:
-        found = json.loads(record.payload or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -26,9 +26,6 @@ from holdfast.calls import (
     Options,
     Retry,
     answer,
-    as_retry,
-    as_types,
-    checked_name,
     deliver,
     elapsed_us,
     refuse_result,
@@ -163,13 +160,7 @@ def effect(
     def decorate(fn: Callable[..., Any]) -> Any:
         if on_doubt not in ("ask", "retry", "undo", "fail"):
             raise UsageError(f'on_doubt= takes "ask", "retry", "undo" or "fail"; got {on_doubt!r}.')
-        options = Options(
-            name=checked_name(name, fn),
-            retries=as_retry(retries),
-            timeout_s=None if timeout is None else seconds(timeout),
-            retry_on=as_types(retry_on, "retry_on"),
-            raises=as_types(raises, "raises"),
-        )
+        options = Options.checked(fn, name=name, retries=retries, timeout=timeout, retry_on=retry_on, raises=raises)
         return EffectDefinition(Body(fn), options, Rules(on_doubt, int(seconds(settle) * 1_000_000))).function()
 
     return decorate if fn is None else decorate(fn)

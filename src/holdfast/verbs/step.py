@@ -21,14 +21,10 @@ from holdfast.calls import (
     Options,
     Retry,
     answer,
-    as_retry,
-    as_types,
-    checked_name,
     deliver,
     elapsed_us,
     refuse_result,
     remember_key,
-    seconds,
 )
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import encode_call, encode_error, roundtrip_error
@@ -116,13 +112,7 @@ def step(
     """
 
     def decorate(fn: Callable[..., Any]) -> Any:
-        options = Options(
-            name=checked_name(name, fn),
-            retries=as_retry(retries),
-            timeout_s=None if timeout is None else seconds(timeout),
-            retry_on=as_types(retry_on, "retry_on"),
-            raises=as_types(raises, "raises"),
-        )
+        options = Options.checked(fn, name=name, retries=retries, timeout=timeout, retry_on=retry_on, raises=raises)
         return StepDefinition(Body(fn), options).function()
 
     return decorate if fn is None else decorate(fn)
