@@ -38,10 +38,11 @@ _NEEDS_SOMEBODY = frozenset({Status.blocked, Status.in_doubt, Status.waiting, St
 class Ending(Protocol):
     """An execution in this process."""
 
-    ended: asyncio.Future[None]
     error: BaseException | None
     row: RunRow
     outcome: str | None
+
+    async def wait_ended(self) -> None: ...
 
 
 class Here(Protocol):
@@ -172,7 +173,7 @@ class Run(Generic[R_co]):
         while True:
             execution = self._here.local(self.id) if self._here is not None else None
             if execution is not None:
-                await asyncio.shield(execution.ended)
+                await execution.wait_ended()
                 if execution.error is not None:
                     raise execution.error
                 if execution.row.status.is_final:

@@ -7,6 +7,7 @@ that it might be, under another name or with other arguments.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -36,35 +37,29 @@ class Entry:
     """A call as the journal knows it."""
 
     __slots__ = (
-        "args",
         "attempt",
-        "branch",
         "child",
         "claimed",
         "code",
         "delivered",
         "digest",
+        "first",
         "given",
         "intent",
         "is_effect",
         "key",
         "name",
-        "occurrence",
         "outcome",
         "postponed",
         "ready_at",
-        "seq",
-        "settled",
         "started",
     )
 
     def __init__(self, record: Record, code: str) -> None:
+        self.first = record
         self.key = record.key
         self.name = record.name
-        self.branch = branch_of(record.key)
         self.digest = record.args_digest
-        self.args = record.args
-        self.seq = record.seq
         self.code = code
         self.attempt = 0
         self.is_effect = False
@@ -72,19 +67,40 @@ class Entry:
         self.intent: Record | None = None  #: an intent whose outcome is not known
         self.started: Record | None = None
         self.outcome: Record | None = None
-        self.settled: list[Record] = []
         self.given: dict[str, Any] | None = None  #: what a person said, if nothing followed from it yet
         self.postponed = 0  #: attempts that asked to be tried later, and do not count as failures
         self.ready_at = 0  #: when the next attempt may start, µs
         self.claimed = False
         self.delivered = False
-        tail = record.key.rpartition("#")[2]
-        self.occurrence = int(tail) if tail.isdecimal() else record.seq
+
+    @property
+    def seq(self) -> int:
+        return self.first.seq
+
+    @property
+    def args(self) -> str | None:
+        return self.first.args
+
+    @property
+    def branch(self) -> str:
+        return branch_of(self.key)
+
+    @property
+    def occurrence(self) -> int:
+        """Which of its name it was in its branch; the order of calls whose keys were not given by counting."""
+        tail = self.key.rpartition("#")[2]
+        return int(tail) if tail.isdecimal() else self.seq
 
     def answers(self, code: str) -> bool:
         """Does the journal have an answer? Changed code may no longer cancel a call, and would wait for ever."""
         outcome = self.outcome
         return outcome is not None and (outcome.kind != Kind.cancelled or self.code == code)
+
+    @property
+    def has_tick(self) -> bool:
+        """Was its outcome delivered to the code? That of a cancelled call was not, nor what is learned otherwise."""
+        outcome = self.outcome
+        return outcome is not None and bool(outcome.tick) and outcome.kind != Kind.cancelled
 
     @property
     def is_open_effect(self) -> bool:
@@ -104,14 +120,20 @@ class Replay:
         self.last_tick = 0
         self.reappeared: set[str] = {""}
         self.attempted: dict[str, list[str]] = {}
-        self._by_digest: dict[tuple[str, str, str], list[Entry]] = {}  # last call first: claimed from the end
-        self._unclaimed = 0
         superseded = {
             seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]
         }
         codes: dict[int, str] = {}
+        entries = self.entries
         for record in records:
-            if record.kind in (Kind.created, Kind.claimed):
+            is_new = record.key not in entries and record.generation == generation
+            if record.kind == Kind.done and is_new and record.seq not in superseded:
+                # By far the most are calls with one record: here without a detour.
+                entry = entries[record.key] = Entry(record, codes.get(record.epoch, ""))
+                entry.outcome = record
+                entry.attempt = record.attempt
+                self.last_tick = max(self.last_tick, record.tick)
+            elif record.kind in (Kind.created, Kind.claimed):
                 note = json.loads(record.payload or "{}")
                 codes[record.epoch] = note.get("code", "")
                 if record.kind == Kind.claimed:
@@ -122,13 +144,23 @@ class Replay:
                 self.patches.add(record.name)
             elif record.kind == Kind.noted and record.name == "usage":
                 self.usage.setdefault(record.key, []).append(json.loads(record.payload or "{}"))
-        for entry in sorted(self.entries.values(), key=lambda e: -e.occurrence):
-            if entry.key.endswith(_UNDO) and entry.key.removesuffix(_UNDO) in self.entries:
+        self._unclaimed = len(self.entries)
+        for key, entry in self.entries.items():
+            if key.endswith(_UNDO) and key.removesuffix(_UNDO) in self.entries:
                 entry.claimed = entry.delivered = True  # it is part of settling that call; no call of the code
-                continue
-            self._unclaimed += 1
-            if not entry.key.startswith("key:"):
-                self._by_digest.setdefault((entry.branch, entry.name, entry.digest), []).append(entry)
+                self._unclaimed -= 1
+
+    @functools.cached_property
+    def _by_digest(self) -> dict[tuple[str, str, str], list[Entry]]:
+        """Calls by branch, name and arguments, the last one first: they are claimed from the end.
+
+        Made when a call is not found under the key it is expected to have, which unchanged code never needs.
+        """
+        found: dict[tuple[str, str, str], list[Entry]] = {}
+        for entry in sorted(self.entries.values(), key=lambda e: -e.occurrence):
+            if not entry.claimed and not entry.key.startswith("key:"):
+                found.setdefault((entry.branch, entry.name, entry.digest), []).append(entry)
+        return found
 
     def _take(self, record: Record, *, superseded: bool, code: str) -> None:
         entry = self.entries.get(record.key)
@@ -161,7 +193,6 @@ class Replay:
                 entry.is_effect = True
                 entry.child = json.loads(record.payload or "{}")["run"]
             case Kind.settled:
-                entry.settled.append(record)
                 payload = json.loads(record.payload or "{}")
                 entry.given = payload["given"]
                 if payload["verdict"] in ("not_landed", "retry"):
@@ -247,13 +278,17 @@ class Replay:
 
     # ticks
 
+    @property
+    def delivered_count(self) -> int:
+        """How many outcomes were delivered in a tick."""
+        return sum(e.has_tick for e in self.entries.values())
+
     def groups(self) -> list[tuple[int, list[Entry]]]:
         """What was delivered together, in the order of delivery; calls that the code cancelled are not among it."""
         by_tick: dict[int, list[Entry]] = {}
         for entry in self.entries.values():
-            outcome = entry.outcome
-            if outcome is not None and outcome.kind != Kind.cancelled and outcome.tick:
-                by_tick.setdefault(outcome.tick, []).append(entry)
+            if entry.has_tick and entry.outcome is not None:
+                by_tick.setdefault(entry.outcome.tick, []).append(entry)
         for group in by_tick.values():
             group.sort(key=lambda e: e.outcome.seq if e.outcome is not None else 0)
         return sorted(by_tick.items())

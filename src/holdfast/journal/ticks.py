@@ -13,6 +13,7 @@ the code once cancelled holds up what came after, for about as long as it took t
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Container
 from enum import Enum
 from typing import Any
@@ -41,8 +42,8 @@ class Ticks:
     def __init__(self, replay: Replay, tasks: Callable[[], Quiet]) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
-        self._groups = replay.groups()
-        self._groups.reverse()
+        self._replay = replay
+        self._undelivered = replay.delivered_count
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
         self._awaited: dict[Entry, Callable[[], None]] = {}
         self._ready: list[Callable[[int], None]] = []
@@ -62,6 +63,11 @@ class Ticks:
         self.stopped = False
         self.passed_late = 0  #: recorded calls made only after the replay had gone past them
 
+    @functools.cached_property
+    def _groups(self) -> list[tuple[int, list[Entry]]]:
+        """What is to be delivered together, the next group last. A run with one branch never needs to know."""
+        return self._replay.groups()[::-1]
+
     def touch(self) -> None:
         """Something happened in the run: it has not settled."""
         self._activity += 1
@@ -73,9 +79,11 @@ class Ticks:
 
     def at_once(self, entry: Entry) -> None:
         """A recorded outcome is delivered at once, because the run has one branch."""
+        outcome = entry.outcome
+        if outcome is not None and outcome.tick:
+            self._undelivered -= not entry.delivered
+            self.tick = max(self.tick, outcome.tick)
         entry.delivered = True
-        if entry.outcome is not None and entry.outcome.tick > self.tick:
-            self.tick = entry.outcome.tick
 
     # with several branches
 
@@ -122,6 +130,8 @@ class Ticks:
     @property
     def is_replayed(self) -> bool:
         """Has everything that was recorded been delivered or passed by?"""
+        if not self._undelivered:
+            return True
         while self._groups and all(e.delivered for e in self._groups[-1][1]):
             self._groups.pop()
         return not self._groups

@@ -39,8 +39,11 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     # runs
-    async def create(self, append: Append, *, owner: WorkerId | None) -> RunRow:
-        """Store a new run with its first records, owned by `owner`, unless the id exists; return what is stored now."""
+    async def create(self, append: Append, *, owner: WorkerId | None, inline: bool = False) -> RunRow:
+        """Store a new run with its first records, owned by `owner`, unless the id exists; return what is stored now.
+
+        `inline`: nobody else waits for the loop, so it may be committed on the calling thread, as by `commit_inline`.
+        """
         ...
 
     async def claim(

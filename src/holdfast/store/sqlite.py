@@ -43,7 +43,7 @@ from holdfast.store.sqlite_files import (
     uri,
 )
 from holdfast.store.sqlite_wal import check_wal
-from holdfast.store.sqlite_writer import AppendOp, CallOp, Writer
+from holdfast.store.sqlite_writer import CREATE_POINTS, AppendOp, CallOp, Writer
 
 T = TypeVar("T")
 
@@ -278,7 +278,10 @@ class SqliteStore:
 
     # runs
 
-    async def create(self, append: Append, *, owner: WorkerId | None) -> RunRow:
+    async def create(self, append: Append, *, owner: WorkerId | None, inline: bool = False) -> RunRow:
+        if inline and append.row.owner == owner and self._writable().create_inline(append, owner):
+            return append.row
+
         def work(transaction: Transaction, again: bool) -> RunRow:
             if transaction.create(append, owner):
                 return dataclasses.replace(append.row, owner=owner)
@@ -286,7 +289,7 @@ class SqliteStore:
             assert stored is not None
             return stored
 
-        return await self._write(work, ("start.before_commit", "start.after_commit"))
+        return await self._write(work, CREATE_POINTS)
 
     async def claim(
         self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None
@@ -301,7 +304,7 @@ class SqliteStore:
         self._writable().submit(AppendOp(append, acknowledge))
 
     def commit_inline(self, append: Append) -> Applied | None:
-        return self._writable().commit_inline(append)
+        return Applied.committed if self._writable().append_inline(append) else None
 
     async def set_status(self, row: RunRow, *, expected_epoch: int) -> bool:
         return await self._write(lambda transaction, again: transaction.set_status(row, expected_epoch, again=again))

@@ -29,7 +29,7 @@ import apsw
 
 from holdfast import clock, faults
 from holdfast.errors import HoldfastError, StoreError, StoreReplaced
-from holdfast.model import Append, Applied
+from holdfast.model import Append, Applied, WorkerId
 from holdfast.store.base import Acknowledge
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
@@ -43,6 +43,9 @@ _SLOW_US = 5_000  # a commit slower than this keeps others off the event loop â€
 _SLOW_REST_US = 1_000_000  # â€¦ for this long
 _INLINE_BYTES = 64 * 1024  # larger values are compressed on the writer's thread
 _IO_ATTEMPTS = 5
+#: Crash points before and after a commit.
+_APPEND_POINTS = ("append.before_commit", "append.after_commit")
+CREATE_POINTS = ("start.before_commit", "start.after_commit")
 
 
 @dataclass(slots=True, eq=False)
@@ -103,33 +106,40 @@ class Writer:
             raise StoreError(f"{self._path} is closed.")
         self._queue.put(op)
 
-    def commit_inline(self, append: Append) -> Applied | None:
-        """Commit one append here and now, or decline."""
+    def append_inline(self, append: Append) -> bool:
+        """Commit an append here and now, or decline."""
+        return self._commit_inline(append, self._transaction.append_inline, _APPEND_POINTS)
+
+    def create_inline(self, append: Append, owner: WorkerId | None) -> bool:
+        """Commit a new run here and now, or decline."""
+        return self._commit_inline(append, lambda new: self._transaction.create(new, owner), CREATE_POINTS)
+
+    def _commit_inline(self, append: Append, apply: Callable[[Append], bool], points: tuple[str, str]) -> bool:
         started = clock.monotonic_us()
         if started < self._slow_until or self._suspect or not self._queue.empty():
-            return None
+            return False
         if append.blobs and sum(len(data) for _, data in append.blobs) > _INLINE_BYTES:
-            return None
+            return False
         if not self._lock.acquire(blocking=False):
-            return None
+            return False
         committed = False
         try:
             if started >= self._look_at:
                 self._look()
             execute = self._transaction.execute
             execute("BEGIN IMMEDIATE")
-            if not self._transaction.append_inline(append):
-                return None
-            faults.point("append.before_commit")
+            if not apply(append):
+                return False
+            faults.point(points[0])
             self._suspect = True
             execute("COMMIT")
-            faults.point("append.after_commit")
+            faults.point(points[1])
             self._suspect = False
             committed = True
             self._note_duration(clock.monotonic_us() - started)
-            return Applied.committed
+            return True
         except (apsw.Error, OSError, StoreError, ValueError, TypeError, OverflowError):
-            return None  # the writer's thread meets the same error and knows what to do about it
+            return False  # the writer's thread meets the same error and knows what to do about it
         finally:
             if not committed:
                 self._roll_back()
@@ -226,9 +236,7 @@ class Writer:
             if outcomes is None:
                 self._roll_back()
                 return None
-            points = [
-                ("append.before_commit", "append.after_commit") if isinstance(op, AppendOp) else op.points for op in ops
-            ]
+            points = [_APPEND_POINTS if isinstance(op, AppendOp) else op.points for op in ops]
             points = list(dict.fromkeys(points))
             for before, _ in points:
                 faults.point(before) if before else None

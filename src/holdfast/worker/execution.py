@@ -53,7 +53,7 @@ class Execution:
         self.has_mail = False
         self.outcome: str | None = None  #: how the run ended, as stored
         self.error: BaseException | None = None  #: why this execution ended without deciding the run
-        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._waiters: list[asyncio.Future[None]] = []
         self._refuse = refuse
         self._seen_mail = 0
         self._watcher: asyncio.Task[None] | None = None
@@ -73,6 +73,12 @@ class Execution:
             self.run.replay.claims.append((row.epoch, now_us(), json.loads(claim_note)["proof"]))
         if reopen is not None:
             self.run.journal.add(Kind.reopened, "", reopen[0], payload=reopening)
+
+    async def wait_ended(self) -> None:
+        """Return when this execution is over."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
 
     def begin(self, slots: asyncio.Semaphore | None, on_end: Callable[[], None]) -> None:
         """Execute in the background."""
@@ -94,8 +100,9 @@ class Execution:
                 self._watcher.cancel()
             self.run.stop()
             on_end()
-            if not self.ended.done():
-                self.ended.set_result(None)
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     async def _give_up(self, error: Exception) -> None:
         """Something here is wrong, not the run: leave it so that it can be taken up again."""
@@ -117,10 +124,9 @@ class Execution:
         await self._read_mail()
         context = contextvars.copy_context()
         context.run(enter, run.root)
-        root = asyncio.Task(self._main(), loop=self._loop, context=context)
+        root = asyncio.Task(self._root(), loop=self._loop, context=context)
         run.root.task = root
         run.tasks[root] = run.root
-        root.add_done_callback(lambda _: None if self._stopped.done() else self._stopped.set_result(None))
         error = await self._stopped
         if root.done() and run.stop_reason is None and not run.journal.lost:
             await self._finish(root)
@@ -129,6 +135,13 @@ class Execution:
             await self._tear_down()
         else:
             await self._park()
+
+    async def _root(self) -> Any:
+        try:
+            return await self._main()
+        finally:
+            if not self._stopped.done():
+                self._stopped.set_result(None)  # heard in the next turn, when this task is done
 
     async def _main(self) -> Any:
         created = self._records[0]

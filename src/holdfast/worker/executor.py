@@ -128,7 +128,7 @@ class Executor:
             await self.open()
         args_text, args_digest = call.encoded
         append = self._new_run(call, run_id, thread_id, parent_id, tags or {}, args_text, args_digest)
-        row = await self.store.create(append, owner=self.lease.worker_id)
+        row = await self.store.create(append, owner=self.lease.worker_id, inline=not self._executions)
         if row.nonce == append.row.nonce:
             self._execute(row, list(append.records), blobs=dict(append.blobs))
         else:
