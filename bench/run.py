@@ -123,7 +123,7 @@ class Bench:
     async def many_runs(self) -> None:
         rates = []
         async with hf.connect(self.url("many"), agents=[steps]) as app:
-            for _ in range(5):
+            for _ in range(8):
                 gc.collect()
                 began = time.perf_counter()
                 runs = await asyncio.gather(*(app.start(steps(20)) for _ in range(100)))

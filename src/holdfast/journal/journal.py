@@ -54,6 +54,7 @@ class Journal:
         self.row = row
         self.store = store
         self._settings = settings
+        self.value_limit = settings.value_limit
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._drafts: list[Draft] = []

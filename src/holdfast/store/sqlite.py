@@ -43,7 +43,7 @@ from holdfast.store.sqlite_files import (
     uri,
 )
 from holdfast.store.sqlite_wal import check_wal
-from holdfast.store.sqlite_writer import CREATE_POINTS, AppendOp, CallOp, Writer
+from holdfast.store.sqlite_writer import CREATE_POINTS, AppendOp, CallOp, CreateOp, Writer
 
 T = TypeVar("T")
 
@@ -289,7 +289,10 @@ class SqliteStore:
             assert stored is not None
             return stored
 
-        return await self._write(work, CREATE_POINTS)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[RunRow] = loop.create_future()
+        self._writable().submit(CreateOp(work, loop, future, CREATE_POINTS, append, owner))
+        return await future
 
     async def claim(
         self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None

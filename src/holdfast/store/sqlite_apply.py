@@ -98,11 +98,18 @@ class Transaction:
 
     def create(self, append: Append, owner: WorkerId | None) -> bool:
         """False: the id exists."""
-        self.execute(self._queries["create_run"], rows.run_parameters(append.row, owner))
-        if not self.connection.changes():
+        return self.create_all([(append, owner)])
+
+    def create_all(self, new: Sequence[tuple[Append, WorkerId | None]]) -> bool:
+        """Store new runs. False: at least one id exists; of several, the transaction must be rolled back then."""
+        if not self._write("create_runs", [rows.run_parameters(each.row, owner) for each, owner in new], exact=True):
             return False
-        self._write("append_records", [rows.record_parameters(append.row.id, record) for record in append.records])
-        self._write_blobs((append,))
+        appends = [append for append, _ in new]
+        self._write(
+            "append_records",
+            [rows.record_parameters(append.row.id, record) for append in appends for record in append.records],
+        )
+        self._write_blobs(appends)
         return True
 
     def run(self, run_id: RunId) -> RunRow | None:

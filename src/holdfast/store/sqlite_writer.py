@@ -22,7 +22,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apsw
@@ -62,6 +62,14 @@ class CallOp:
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     points: tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class CreateOp(CallOp):
+    """A new run; several are stored by the same few statements."""
+
+    append: Append
+    owner: WorkerId | None
 
 
 Op = AppendOp | CallOp
@@ -255,10 +263,15 @@ class Writer:
         return outcomes
 
     def _apply_quickly(self, ops: list[Op]) -> list[tuple[Op, Any]] | None:
-        outcomes: list[tuple[Op, Any]] = []
+        creates = [op for op in ops if isinstance(op, CreateOp)]
+        outcomes: list[tuple[Op, Any]] = [(op, replace(op.append.row, owner=op.owner)) for op in creates]
         round_: dict[str, Append] = {}
         try:
+            if creates and not self._transaction.create_all([(op.append, op.owner) for op in creates]):
+                return None
             for op in ops:
+                if isinstance(op, CreateOp):
+                    continue
                 if isinstance(op, AppendOp) and op.append.row.id not in round_:
                     round_[op.append.row.id] = op.append
                     outcomes.append((op, Applied.committed))

@@ -40,10 +40,10 @@ def new_run(run_id: str | None = None, **changes: Any) -> Append:
 def unborn(run_id: str | None = None) -> RunRow:
     """A run that has no records yet."""
     return RunRow(
-        id=RunId(run_id or ids.new_run_id()),
+        id=RunId(run_id or ids.new_run_ids()[0]),
         thread_id=ThreadId("t_1"),
         agent="agent",
-        nonce=ids.new_nonce(),
+        nonce=ids.new_run_ids()[2],
         parent_id=None,
         created_at=START,
         updated_at=START,

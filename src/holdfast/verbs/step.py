@@ -28,7 +28,7 @@ from holdfast.calls import (
 )
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import encode_call, encode_error, roundtrip_error
-from holdfast.context import RunContext, Scope, StepInfo, check_branch, scope_or_none
+from holdfast.context import RunContext, Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
 from holdfast.errors import HoldfastError, RetryLater, StepError
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
@@ -151,7 +151,8 @@ class StepDefinition:
             refuse_result(run, self.name, self.body)
             self._is_checked = True
         args_text, args_digest = encode_call(self.body.fn, args, kwargs)
-        run.journal.check_size(args_text, f"what {self.name} is called with")
+        if len(args_text) > run.journal.value_limit:
+            run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
         if entry is not None and entry.answers(run.replay.code):
             return await answer(scope, entry, self.body.result_coder(), self.options.raises)
@@ -177,7 +178,7 @@ class StepDefinition:
         if entry is not None and entry.ready_at:
             failed, postponed = entry.attempt, entry.postponed
             await _pause(run, (entry.ready_at - now_us()) / 1_000_000)
-        journal = run.journal
+        journal, body, timeout_s = run.journal, self.body, self.options.timeout_s
         while True:
             attempt = failed + 1
             journal.begin(OpenCall(key, self.name, attempt, now_us(), args_digest, args_text))
@@ -188,12 +189,19 @@ class StepDefinition:
             payload: str
             run.bodies += 1
             try:
-                value = await self.body.run(
-                    scope, StepInfo(run, self.name, key, attempt), args, kwargs, self.options.timeout_s
-                )
+                info = StepInfo(run, self.name, key, attempt)
+                if body.is_async and timeout_s is None:
+                    token = enter(body_scope(scope, info))  # as body.run does, without one more coroutine
+                    try:
+                        value = await body.fn(*args, **kwargs)
+                    finally:
+                        leave(token)
+                else:
+                    value = await body.run(scope, info, args, kwargs, timeout_s)
                 faults.point("step.after_body")
-                payload, value = self.body.result_coder().roundtrip(value, what=f"the result of {key}")
-                journal.check_size(payload, f"the result of {key}")
+                payload, value = body.result_coder().roundtrip(value, what=f"the result of {key}")
+                if len(payload) > journal.value_limit:
+                    journal.check_size(payload, f"the result of {key}")
             except asyncio.CancelledError:
                 if run.dead:
                     raise

@@ -18,7 +18,7 @@ from holdfast.config import Settings
 from holdfast.context import RunContext
 from holdfast.errors import ConflictingStart, CorruptJournal, RunNotFound, StoreError, UsageError
 from holdfast.handle import Run
-from holdfast.ids import new_nonce, new_run_id, new_thread_id
+from holdfast.ids import new_run_ids
 from holdfast.journal.integrity import check_blob, check_records, check_row, first_hash, record_hash, seal_row
 from holdfast.journal.recovery import PROVEN
 from holdfast.model import FINAL, Append, Kind, Record, RunFilter, RunId, RunRow, Status, ThreadId, WorkerId
@@ -147,9 +147,10 @@ class Executor:
         args_text: str,
         args_digest: str,
     ) -> Append:
-        chosen = RunId(checked_id(run_id, "id") if run_id is not None else new_run_id())
-        thread = ThreadId(checked_id(thread_id, "thread_id") if thread_id is not None else new_thread_id())
-        nonce, at, agent = new_nonce(), now_us(), call.agent
+        new_id, new_thread, nonce = new_run_ids()
+        chosen = RunId(checked_id(run_id, "id") if run_id is not None else new_id)
+        thread = ThreadId(checked_id(thread_id, "thread_id") if thread_id is not None else new_thread)
+        at, agent = now_us(), call.agent
         base = first_hash(chosen, nonce)
         created = _encode(
             {

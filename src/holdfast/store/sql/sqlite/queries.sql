@@ -82,11 +82,11 @@ SELECT epoch, head_seq, head_hash FROM runs WHERE id = ?
 -- Write a run's row again as it is, so that the commit that follows has something to sync.
 UPDATE runs SET updated_at = updated_at WHERE id = ?
 
--- name: create_run
--- A new run, unless its id exists.
+-- name: create_runs
+-- New runs, except those whose id exists.
 INSERT OR IGNORE INTO runs (id, thread_id, agent, nonce, parent_id, created_at, updated_at, status, reason, generation,
                             epoch, head_seq, head_hash, input_digest, summary, owner, claims, mail, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]
 
 -- name: claim_run
 -- Take a run over. The epoch only rises, and the head must be the one that the new row was made from.
