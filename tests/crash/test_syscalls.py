@@ -171,7 +171,7 @@ def kill(number: int) -> str:
 
 
 def test_killed_at_any_write_of_the_writers_thread(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
-    ended = sweep(range(1, 200, 2), lanes, tmp_path, inject=kill, template=template)
+    ended = sweep(range(1, 200, 2), lanes, tmp_path, inject=kill, template=template, n=6)
     assert ended[-9] > 15
 
 
@@ -242,9 +242,9 @@ def test_a_disk_that_stays_full_loses_nothing(lanes: list[Lane], template: Path,
     for number in (12, 21, 26):
         place = Place(tmp_path / str(number))
         shutil.copytree(template, place.folder)
-        ended = place.run(f"pwrite64:error=ENOSPC:when={number}+", timeout_s=2)
+        ended = place.run(f"pwrite64:error=ENOSPC:when={number}+", n=6, timeout_s=2)
         assert ended.code in (-9, 4), ended.errors
-        place.resume(lanes[0])
+        place.resume(lanes[0], n=6)
         assert place.violations() == [], ended.command
         assert place.once()
 
