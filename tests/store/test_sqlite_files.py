@@ -244,7 +244,7 @@ def test_a_directory_that_cannot_be_written_can_be_read_and_says_so(tmp_path: Pa
     path.chmod(0o644)
     (tmp_path / "runs.db-workers").chmod(0o755)
     script = """
-import asyncio, concurrent.futures.thread, os, sys
+import asyncio, concurrent.futures.thread, os, sys, urllib.parse
 from holdfast.errors import StoreError
 from holdfast.model import RunFilter
 from holdfast.store.sqlite import SqliteStore
