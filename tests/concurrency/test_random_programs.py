@@ -126,5 +126,5 @@ def replay_from_every_prefix(seed: int, folder: Path, *, every: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(500, 504))
-def test_a_run_resumes_from_every_prefix_of_its_journal(seed: int, tmp_path: Path) -> None:
+def test_a_run_resumes_from_prefixes_of_its_journal(seed: int, tmp_path: Path) -> None:
     replay_from_every_prefix(seed, tmp_path, every=4)
