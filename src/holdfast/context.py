@@ -22,6 +22,7 @@ from holdfast.clock import now_us
 from holdfast.codec import digest
 from holdfast.config import Settings
 from holdfast.errors import NestedCall, NotInRun, UsageError
+from holdfast.journal.blobs import blob_in
 from holdfast.journal.journal import Journal
 from holdfast.journal.recovery import PROVEN, Doubt
 from holdfast.journal.replay import Entry, Replay, mismatch
@@ -479,11 +480,8 @@ class RunContext:
 
     def text(self, stored: str | None) -> str:
         """The JSON text of a stored value, wherever it lies."""
-        if stored is None:
-            return "null"
-        if stored.startswith("@"):
-            return self.blobs[stored[1:].partition(":")[0]].decode()
-        return stored
+        digest = blob_in(stored)
+        return self.blobs[digest].decode() if digest is not None else stored or "null"
 
     async def refuse_left_over(self, scope: Scope, name: str, args_digest: str) -> None:
         """Before a new effect runs: block the run if a recorded one is left over that it might be."""

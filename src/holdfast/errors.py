@@ -33,7 +33,6 @@
 Control flow derives from BaseException, so that `except Exception` in agent code cannot swallow it:
 
     LeaseLost                      another worker owns the run now
-    RunParked                      the run left memory; its branches are being torn down
 """
 
 from __future__ import annotations
@@ -205,7 +204,3 @@ class ForkedConnection(StoreError):
 
 class LeaseLost(BaseException):
     """Another worker owns the run now; nothing this process writes for it will be accepted."""
-
-
-class RunParked(BaseException):
-    """The run left memory; a branch that still runs is being torn down."""

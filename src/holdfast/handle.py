@@ -22,7 +22,8 @@ from holdfast.errors import (
 )
 from holdfast.history import Receipt, RunInfo, TimelineItem, Verification, info_of, receipts_of, timeline_of, verify
 from holdfast.history import in_doubt_of as open_doubts
-from holdfast.journal.integrity import check_blob, check_records, check_row
+from holdfast.journal.blobs import stored_text
+from holdfast.journal.integrity import check_records, check_row
 from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId
 from holdfast.settling import Verdict
 from holdfast.store.base import Store
@@ -193,7 +194,7 @@ class Run(Generic[R_co]):
         check_row(row)
         check_records(row, records)
         end = next(r for r in reversed(records) if r.kind == Kind.finished)
-        return row, await self._text(end.payload)
+        return row, await stored_text(self._store, self.id, end.payload)
 
     def _outcome(self, status: Status, why: Mapping[str, Any] | None, text: str, coder: Coder[Any]) -> Any:
         token, reason = self.token, why or {}
@@ -234,14 +235,6 @@ class Run(Generic[R_co]):
                 ) from cause
             case _:
                 raise RunCancelled(f"Run {self.id} was cancelled.", run_id=self.id, token=token)
-
-    async def _text(self, payload: str | None) -> str:
-        if payload is None:
-            return "null"
-        if not payload.startswith("@"):
-            return payload
-        digest = payload[1:].partition(":")[0]
-        return check_blob(self.id, digest, (await self._store.blobs(self.id, [digest])).get(digest)).decode()
 
     # acting
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt
+from holdfast.journal.blobs import blob_in
 from holdfast.journal.integrity import check_blob, check_mail, check_records, check_row
 from holdfast.journal.replay import Replay
 from holdfast.model import OUTCOMES, Kind, Record, RunId, RunRow, Status
@@ -428,7 +429,7 @@ class _Call:
         elif record.kind == Kind.unstored:
             status = "not stored"
             parts.append(str(note_of(record).get("error", "")))
-        elif record.payload is not None and record.payload.startswith("@"):
+        elif record.payload is not None and blob_in(record.payload) is not None:
             parts.append(f"result of {record.payload.partition(':')[2]} bytes")
         if is_superseded:
             parts.append("done again by a retry")
@@ -530,7 +531,7 @@ async def verify(store: Store, run_id: str) -> Verification:
         if row.status is not Status.quarantined:
             check_row(row)
         texts = ((r.seq, text) for r in stored for text in (r.payload, r.args))
-        named = {text[1:].partition(":")[0]: seq for seq, text in texts if text and text[0] == "@"}
+        named = {digest: seq for seq, text in texts if (digest := blob_in(text)) is not None}
         digests = sorted(named)
         for start in range(0, len(digests), _BLOBS_AT_ONCE):
             some = digests[start : start + _BLOBS_AT_ONCE]

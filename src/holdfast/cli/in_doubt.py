@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from holdfast import control
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.show import stored_text
+from holdfast.cli.show import text_if_any
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, duration, paint, shorten, to_json
 from holdfast.clock import now_us
@@ -66,7 +66,7 @@ async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str
     for each in rows:
         loaded = await store.load(each.id)
         infos = in_doubt_of(*loaded) if loaded is not None else []
-        found += [Doubt(each, replace(info, args=await stored_text(store, each.id, info.args))) for info in infos]
+        found += [Doubt(each, replace(info, args=await text_if_any(store, each.id, info.args))) for info in infos]
     return found, hint
 
 

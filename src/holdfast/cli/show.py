@@ -31,7 +31,7 @@ from holdfast.history import (
     timeline_of,
     verify,
 )
-from holdfast.journal.integrity import check_blob
+from holdfast.journal.blobs import stored_text
 from holdfast.model import Kind, Record, RunId
 from holdfast.store.base import Store
 
@@ -112,17 +112,14 @@ async def _read(store: Store, given: str) -> Shown:
         receipts_of(row, records),
         in_doubt_of(row, records) if verification.is_ok else [],
         verification,
-        await stored_text(store, row.id, created) if verification.is_ok else created or "",
-        await stored_text(store, row.id, ended) if verification.is_ok else ended or "",
+        await text_if_any(store, row.id, created) if verification.is_ok else created or "",
+        await text_if_any(store, row.id, ended) if verification.is_ok else ended or "",
     )
 
 
-async def stored_text(store: Store, run_id: RunId, stored: str | None) -> str:
-    """A value's text, wherever it is kept."""
-    if stored is None or not stored.startswith("@"):
-        return stored or ""
-    digest = stored[1:].partition(":")[0]
-    return check_blob(run_id, digest, (await store.blobs(run_id, [digest])).get(digest)).decode()
+async def text_if_any(store: Store, run_id: RunId, stored: str | None) -> str:
+    """A value's text, wherever it is kept; nothing if there is no value."""
+    return await stored_text(store, run_id, stored) if stored is not None else ""
 
 
 def _as_dict(shown: Shown) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.clock import monotonic_us, now_us
-from holdfast.codec import blob_digest
 from holdfast.config import Settings
 from holdfast.errors import Unserialisable
+from holdfast.journal.blobs import spilled
 from holdfast.journal.integrity import record_hash, seal_row
 from holdfast.model import Append, Applied, Kind, Record, RunRow, Status
 from holdfast.store.base import Store
@@ -236,12 +236,11 @@ class Journal:
 
     def _spill(self, text: str, what: str) -> str:
         self.check_size(text, what)
-        data = text.encode()
-        digest = blob_digest(data)
-        if digest not in self._stored_blobs:
-            self._stored_blobs.add(digest)
-            self._blobs.append((digest, data))
-        return f"@{digest}:{len(data)}"
+        reference, blob = spilled(text)
+        if blob[0] not in self._stored_blobs:
+            self._stored_blobs.add(blob[0])
+            self._blobs.append(blob)
+        return reference
 
     def _schedule_turn(self) -> None:
         self._turn_scheduled = True

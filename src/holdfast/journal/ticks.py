@@ -61,7 +61,6 @@ class Ticks:
         self._patience_s = _PATIENCE_S
         self._scheduled = False
         self.stopped = False
-        self.passed_late = 0  #: recorded calls made only after the replay had gone past them
 
     @functools.cached_property
     def _groups(self) -> list[tuple[int, list[Entry]]]:
@@ -91,7 +90,6 @@ class Ticks:
         """A recorded call was made again; `deliver` is called when its turn comes."""
         assert entry.outcome is not None
         if entry.delivered:
-            self.passed_late += 1
             self._ready.append(lambda _tick: deliver())
         else:
             self._awaited[entry] = deliver
@@ -119,8 +117,8 @@ class Ticks:
         if deliver in self._ready:
             self._ready.remove(deliver)
 
-    def deliver_rest(self) -> None:
-        """This execution ends: have what is complete recorded, though nobody will act on it here."""
+    def deliver_ready(self) -> None:
+        """Have what is complete recorded and delivered, together."""
         ready, self._ready = self._ready, []
         if ready:
             tick = self.next_tick()
@@ -218,10 +216,7 @@ class Ticks:
         elif self._ready and self._is_open_effect_due(is_outside, quiet_s, []):
             self._look_again()
         elif self._ready:
-            ready, self._ready = self._ready, []
-            tick = self.next_tick()
-            for complete in ready:
-                complete(tick)
+            self.deliver_ready()
             self._activity += 1
             if self._replayed_waiters:
                 self._schedule()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from holdfast.config import Settings
 from holdfast.errors import RunNotFound
-from holdfast.journal.integrity import check_blob
+from holdfast.journal.blobs import stored_text
 from holdfast.model import Record, RunId, RunRow
 from holdfast.store import open_store
 from holdfast.store.base import Store
@@ -63,8 +63,4 @@ def read_run(url: str, run_id: str) -> tuple[RunRow, list[Record]]:
 
 def read_text(url: str, run_id: str, payload: str | None) -> str:
     """The JSON text of a stored value, wherever it lies."""
-    if payload is None or not payload.startswith("@"):
-        return payload or "null"
-    digest = payload[1:].partition(":")[0]
-    found = read(url, lambda store: store.blobs(RunId(run_id), [digest]))
-    return check_blob(RunId(run_id), digest, found.get(digest)).decode()
+    return read(url, lambda store: stored_text(store, RunId(run_id), payload))

@@ -40,7 +40,6 @@ class timeout:
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task is not None else 0
         entry = run.claim(scope, _NAME, "", None)
-        self._entry = entry
         self._began = monotonic_us()
         run.lines += 1
         if entry is not None and entry.outcome is not None:

@@ -217,7 +217,7 @@ class Execution:
         run.dead = run.parking = True
         run.ticks.stopped = True
         await self._let_effects_end()
-        run.ticks.deliver_rest()
+        run.ticks.deliver_ready()  # recorded, though nobody will act on it here
         reason = run.stop_reason or {"why": "lost"}
         self._sum_up()
         status = _PARKED.get(str(reason["why"]), Status.blocked)

@@ -13,12 +13,12 @@ from typing import Any
 
 from holdfast.branches import install
 from holdfast.clock import now_us
-from holdfast.codec import blob_digest
 from holdfast.config import Settings
 from holdfast.context import RunContext
 from holdfast.errors import ConflictingStart, CorruptJournal, RunNotFound, StoreError, UsageError
 from holdfast.handle import Run
 from holdfast.ids import new_run_ids
+from holdfast.journal.blobs import blob_in, spilled
 from holdfast.journal.integrity import check_blob, check_records, check_row, first_hash, record_hash, seal_row
 from holdfast.journal.recovery import PROVEN
 from holdfast.model import FINAL, Append, Kind, Record, RunFilter, RunId, RunRow, Status, ThreadId, WorkerId
@@ -167,7 +167,8 @@ class Executor:
         blobs: tuple[tuple[str, bytes], ...] = ()
         stored_args = args_text
         if len(args_text) > self.settings.inline_limit:
-            stored_args, blobs = spill(args_text)
+            stored_args, blob = spilled(args_text)
+            blobs = (blob,)
         for seq, (kind, name, args, payload) in enumerate(
             (
                 (Kind.created, agent.name, stored_args, created),
@@ -311,9 +312,7 @@ class Executor:
             return row, records, {}
         check_row(row)
         check_records(row, records)
-        wanted = {
-            text[1:].partition(":")[0] for r in records for text in (r.payload, r.args) if text and text[0] == "@"
-        }
+        wanted = {digest for r in records for text in (r.payload, r.args) if (digest := blob_in(text)) is not None}
         found = await self.store.blobs(run_id, sorted(wanted)) if wanted else {}
         return row, records, {digest: check_blob(run_id, digest, found.get(digest)) for digest in wanted}
 
@@ -411,12 +410,6 @@ def checked_id(value: str, what: str) -> str:
     ):
         raise UsageError(f"{what}= takes 1 to 200 printable characters without '@'; got {value!r}.")
     return value
-
-
-def spill(text: str) -> tuple[str, tuple[tuple[str, bytes], ...]]:
-    data = text.encode()
-    digest = blob_digest(data)
-    return f"@{digest}:{len(data)}", ((digest, data),)
 
 
 def crash_loop(row: RunRow, records: list[Record]) -> dict[str, Any]:
