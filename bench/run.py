@@ -24,6 +24,7 @@ from pathlib import Path
 import apsw
 
 import holdfast as hf
+import waiting
 
 
 @hf.step
@@ -168,6 +169,27 @@ class Bench:
             self.found["resume at step 10,000, s"] = time.perf_counter() - began
             await run.result()
 
+    async def take_over(self) -> None:
+        took = await waiting.take_over(self.url("take-over"))
+        self.found["take-over after a kill, p50 s"] = statistics.median(took)
+        self.found["take-over after a kill, p99 s"] = waiting.percentile(took, 0.99)
+
+    async def wake_ups(self) -> None:
+        self.found["5,000 sleeping runs due at once, runs/s"] = await waiting.wake_up(self.url("wake-ups"))
+
+    async def signals(self) -> None:
+        took = await waiting.signals(self.url("signals"))
+        self.found["signal to a parked run, p50 ms"] = statistics.median(took)
+        self.found["signal to a parked run, p99 ms"] = waiting.percentile(took, 0.99)
+
+    async def starts(self) -> None:
+        self.found["10,000 runs queued by a client, runs/s"] = await waiting.starts(self.url("starts"))
+
+    async def parked(self) -> None:
+        size, rate = await waiting.parked(self.url("parked"))
+        self.found["worker with 100,000 parked runs, MB"] = size
+        self.found["100,000 queued runs until parked, runs/s"] = rate
+
     async def start_up(self) -> None:
         def usual(command: list[str]) -> float:
             took = []
@@ -193,6 +215,11 @@ GOALS = {
     "gather of 1,000 steps, steps/s": (10_000, True),
     "one-step run, p50 ms": (1.0, False),
     "resume at step 10,000, s": (0.25, False),
+    "take-over after a kill, p99 s": (1.0, False),
+    "5,000 sleeping runs due at once, runs/s": (5_000, True),
+    "signal to a parked run, p50 ms": (20, False),
+    "10,000 runs queued by a client, runs/s": (5_000, True),
+    "worker with 100,000 parked runs, MB": (150, False),
     "bytes per small step on disk": (300, False),
     "import holdfast, ms": (120, False),
     "holdfast runs, s": (0.3, False),
@@ -213,6 +240,11 @@ def main() -> int:
             "gather": bench.gather,
             "one": bench.one_step,
             "resume": bench.resume,
+            "takeover": bench.take_over,
+            "wakeups": bench.wake_ups,
+            "signals": bench.signals,
+            "queued": bench.starts,
+            "parked": bench.parked,
             "startup": bench.start_up,
         }
         bench.found["raw commits/s before"] = bench.raw_commits()

@@ -27,6 +27,10 @@ def row(status: Status = Status.running, **changes: Any) -> RunRow:
         "agent": "research",
         "nonce": "n",
         "parent_id": None,
+        "queue": "default",
+        "queue_key": "",
+        "priority": 0,
+        "wake_at": None,
         "created_at": START,
         "updated_at": START + SECOND,
         "status": status,
@@ -102,7 +106,7 @@ def test_info_says_what_a_run_is_doing() -> None:
     assert (info.now, info.steps, info.cost, info.token) == ("3/10 reading", 4, 0.5, "one@t1")
     assert info.created_at.tzinfo is UTC
     assert info_of(row(summary=progress), is_lost=True).now == "cut off, recoverable"
-    doubt = {"why": "in doubt", "effects": [{"key": "pay#1", "cause": "timeout"}]}
+    doubt = {"why": "in doubt", "waits": [{"kind": "doubt", "key": "pay#1", "due": None, "cause": "timeout"}]}
     assert info_of(row(Status.in_doubt, reason=doubt)).now == "pay#1 (timeout)"
     assert info_of(row(Status.blocked, reason={"why": "replay mismatch", "asked": "pay"})).now == "replay mismatch: pay"
     assert info_of(row(Status.quarantined, reason={"detail": "broken at 3"})).now == "broken at 3"
@@ -231,7 +235,7 @@ def test_effects_in_doubt_are_those_without_outcome_or_verdict() -> None:
     journal.add(Kind.settled, "d#1", payload={"verdict": "landed", "by": "person", "given": given})
     held = {"cause": "exception", "error": "OSError: x", "verify_error": "KeyError: y"}
     journal.add(Kind.noted, "b#1", "held", payload=held)
-    parked = row(Status.in_doubt, reason={"why": "in doubt", "effects": [{"key": "b#1", **held}]})
+    parked = row(Status.in_doubt, reason={"why": "in doubt", "waits": [{"kind": "doubt", "key": "b#1"}]})
     (doubt,) = in_doubt_of(parked, journal.records)
     assert (doubt.key, doubt.name, doubt.args, doubt.idempotency_key) == ("b#1", "b", '{"x":1}', "kb")
     assert doubt.cause == "exception; OSError: x; verify failed: KeyError: y"

@@ -1,9 +1,13 @@
 """Durable AI agents: kill one at step 47, and it goes on at step 47."""
 
-from holdfast.app import Holdfast, connect, run
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from holdfast.app import Holdfast, WorkerInfo, connect, run
 from holdfast.calls import Duration, Retry
 from holdfast.config import Settings
 from holdfast.errors import (
+    AlreadyDecided,
     AlreadySettled,
     AmbiguousId,
     ConflictingStart,
@@ -16,6 +20,7 @@ from holdfast.errors import (
     NeedsHuman,
     NestedCall,
     NotInRun,
+    QuestionChanged,
     ReplayMismatch,
     ResultNotStored,
     RetryLater,
@@ -23,30 +28,45 @@ from holdfast.errors import (
     RunCancelled,
     RunError,
     RunFailed,
+    RunFinished,
     RunNotFound,
     StepError,
+    Stop,
     StoreError,
     Undecodable,
     Unserialisable,
     UsageError,
 )
-from holdfast.handle import InDoubt, Run
+from holdfast.handle import Run
 from holdfast.history import Receipt, RunInfo
-from holdfast.model import Status
+from holdfast.model import QuestionState, Status
+from holdfast.outward import emit
+from holdfast.people import InDoubt, Question
+from holdfast.reducer import reducer
 from holdfast.settling import Verdict, landed, not_landed
-from holdfast.verbs.child import Agent, Call, agent, get, resume, start
+from holdfast.verbs.child import Agent, Call, MainLine, agent, get, resume, start
 from holdfast.verbs.effect import Effect, effect
+from holdfast.verbs.question import Approval, Asked, ask
 from holdfast.verbs.race import race
 from holdfast.verbs.saga import Saga, saga
+from holdfast.verbs.signal import Signal, receive
 from holdfast.verbs.step import Step, step
-from holdfast.verbs.timer import timeout
+from holdfast.verbs.timer import sleep, timeout
 from holdfast.verbs.values import now, patched, progress, rng, this_run, this_step, usage, uuid4
 from holdfast.version import VERSION as __version__  # noqa: F401 - an attribute, not a name to import
+from holdfast.worker.queues import QueueInfo
+
+if TYPE_CHECKING:
+    from holdfast.worker.timetable import ScheduleInfo
+    from holdfast.worker.triggers import FileChange, FileEvent, NatsMessage, NatsQueue, TriggerInfo
 
 __all__ = [
     "Agent",
+    "AlreadyDecided",
     "AlreadySettled",
     "AmbiguousId",
+    "Approval",
+    "Asked",
     "Call",
     "ConflictingStart",
     "CorruptJournal",
@@ -55,13 +75,22 @@ __all__ = [
     "Effect",
     "EffectInDoubt",
     "EffectUndone",
+    "FileChange",
+    "FileEvent",
     "Holdfast",
     "HoldfastError",
     "InDoubt",
     "LeaseLost",
+    "MainLine",
+    "NatsMessage",
+    "NatsQueue",
     "NeedsHuman",
     "NestedCall",
     "NotInRun",
+    "Question",
+    "QuestionChanged",
+    "QuestionState",
+    "QueueInfo",
     "Receipt",
     "ReplayMismatch",
     "ResultNotStored",
@@ -72,21 +101,29 @@ __all__ = [
     "RunCancelled",
     "RunError",
     "RunFailed",
+    "RunFinished",
     "RunInfo",
     "RunNotFound",
     "Saga",
+    "ScheduleInfo",
     "Settings",
+    "Signal",
     "Status",
     "Step",
     "StepError",
+    "Stop",
     "StoreError",
+    "TriggerInfo",
     "Undecodable",
     "Unserialisable",
     "UsageError",
     "Verdict",
+    "WorkerInfo",
     "agent",
+    "ask",
     "connect",
     "effect",
+    "emit",
     "get",
     "landed",
     "not_landed",
@@ -94,10 +131,13 @@ __all__ = [
     "patched",
     "progress",
     "race",
+    "receive",
+    "reducer",
     "resume",
     "rng",
     "run",
     "saga",
+    "sleep",
     "start",
     "step",
     "this_run",
@@ -106,3 +146,20 @@ __all__ = [
     "usage",
     "uuid4",
 ]
+
+#: Loaded when they are first asked for: few programs need them, and loading takes time.
+_LATER = {
+    "FileChange": "holdfast.worker.triggers",
+    "FileEvent": "holdfast.worker.triggers",
+    "NatsMessage": "holdfast.worker.triggers",
+    "NatsQueue": "holdfast.worker.triggers",
+    "ScheduleInfo": "holdfast.worker.timetable",
+    "TriggerInfo": "holdfast.worker.triggers",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    found: object = getattr(import_module(_LATER[name]), name)
+    return found

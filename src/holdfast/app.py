@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import gc
+import signal
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast import control
+from holdfast.administration import Administration
+from holdfast.calls import Duration, seconds
 from holdfast.clock import now_us
+from holdfast.codec import input_of
 from holdfast.config import Settings, store_url
-from holdfast.errors import UsageError
-from holdfast.handle import InDoubt, Run
-from holdfast.history import RunInfo, info_of
-from holdfast.model import RunFilter, RunId, Status, ThreadId
+from holdfast.errors import RunFinished, RunNotFound, StoreError, UsageError
+from holdfast.handle import Run
+from holdfast.history import RunInfo, as_time, info_of
+from holdfast.model import FINAL, RunFilter, RunId, Status, ThreadId
+from holdfast.people import InDoubt, Question
+from holdfast.scopes import scope_or_none
 from holdfast.store import open_store
+from holdfast.telemetry import info
 from holdfast.verbs.child import Agent, Call
+from holdfast.worker.attending import Attendant
 from holdfast.worker.executor import Executor
+from holdfast.worker.starting import NewRun, Place
+
+if TYPE_CHECKING:
+    from holdfast.worker.schedules import ScheduledStart
+    from holdfast.worker.triggers import TriggeredStart
 
 R = TypeVar("R")
+
+_MOST = 1000  # runs acted on in one page
 
 
 def connect(
@@ -26,24 +46,55 @@ def connect(
     *,
     agents: Iterable[Agent[..., Any]] = (),
     concurrency: int = 100,
+    queues: Iterable[str] | None = None,
     settings: Settings | None = None,
 ) -> Holdfast:
     """An app on a store; use it with `async with`. With `agents` this process executes, and takes up what others left.
 
-    `url` is a path or sqlite:///path; the default is $HOLDFAST_URL, else ./.holdfast/holdfast.db.
+    Without `agents` it is a client: runs that it starts wait for a worker. `url` is a path or sqlite:///path; the
+    default is $HOLDFAST_URL, else ./.holdfast/holdfast.db. At most `concurrency` runs execute here at once; runs are
+    taken from these `queues` only, if they are given.
 
     Example:
         async with hf.connect(agents=[newsletter]) as app:
             run = await app.start(newsletter("tides"), id="issue-7")
             print(await run.result())
     """
-    return Holdfast(store_url(url), agents=tuple(agents), concurrency=concurrency, settings=settings or Settings())
+    return Holdfast(
+        store_url(url),
+        agents=tuple(agents),
+        concurrency=concurrency,
+        settings=settings or Settings(),
+        queues=None if queues is None else tuple(queues),
+    )
 
 
-class Holdfast:
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A process that executes runs."""
+
+    id: str
+    pid: int
+    host: str
+    started_at: datetime
+    alive: bool
+    proof: str | None  #: how it is known that it is dead: lock, boot, lease
+    runs: int  #: that it owns
+
+
+class Holdfast(Administration):
     """A connection to a store, and the executor of this process."""
 
-    def __init__(self, url: str, *, agents: tuple[Agent[..., Any], ...], concurrency: int, settings: Settings) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        agents: tuple[Agent[..., Any], ...],
+        concurrency: int,
+        settings: Settings,
+        queues: tuple[str, ...] | None = None,
+        only_own: bool = False,
+    ) -> None:
         for agent in agents:
             if not isinstance(agent, Agent):
                 raise UsageError(f"agents= takes functions decorated with @hf.agent, not {agent!r}.")
@@ -53,14 +104,37 @@ class Holdfast:
         self._agents = agents
         self._concurrency = concurrency
         self._settings = settings
+        self._queues = queues
+        self._only_own = only_own
         self._store = open_store(url, settings=settings)
         self._executor: Executor | None = None
+        self._attendant: Attendant | None = None
+        self._tending: asyncio.Task[None] | None = None
+        self._drain_s = 0.0
 
     async def __aenter__(self) -> Holdfast:
+        # Not at the top: schedules and triggers take as long to load as the rest of the worker.
+        from holdfast.worker.schedules import Schedules
+        from holdfast.worker.triggers import Triggers
+
         await self._store.open()
-        self._executor = Executor(self._store, self._settings, self._agents, self._concurrency)
+        self._schedules = Schedules(self._store, self._start_scheduled, self._cancel_quietly)
+        self._triggers = Triggers(self._store, self._start_triggered, self._signal)
+        executor = self._executor = Executor(
+            self._store, self._settings, self._agents, self._concurrency, self._triggers.emit
+        )
         if self._agents:
-            await self._executor.open()
+            try:
+                await executor.open()
+            except BaseException:
+                await self._store.close()
+                raise
+            chores = () if self._only_own else (self._schedules.fire_due, self._triggers.deliver_due)
+            self._attendant = Attendant(executor, only_own=self._only_own, chores=chores)
+            self._attendant.queues = self._queues
+            self._attendant.begin()
+            if not self._only_own:
+                self._tending = asyncio.create_task(self._triggers.run())
         return self
 
     async def __aexit__(
@@ -68,10 +142,20 @@ class Holdfast:
     ) -> None:
         executor, self._executor = self._executor, None
         try:
+            if self._tending is not None and self._tending.get_loop() is asyncio.get_running_loop():
+                self._tending.cancel()
+                await asyncio.wait({self._tending})
+            if self._attendant is not None:
+                await self._attendant.stop()
             if executor is not None:
-                await executor.close()
+                await executor.close(drain_s=self._drain_s)
         finally:
             await self._store.close()
+
+    @property
+    def executor(self) -> Executor:
+        """What executes runs here; for the command line and for tests."""
+        return self._here
 
     @property
     def _here(self) -> Executor:
@@ -79,23 +163,69 @@ class Holdfast:
             raise UsageError("The app is not open: use `async with hf.connect(…) as app:`.")
         return self._executor
 
+    # starting
+
     async def start(
         self,
         call: Call[R],
         *,
         id: str | None = None,
         thread_id: str | None = None,
+        queue: str | None = None,
+        queue_key: str = "",
+        priority: int = 0,
+        delay: Duration | None = None,
+        paused: bool = False,
         tags: Mapping[str, str] | None = None,
     ) -> Run[R]:
-        """Store a run and begin to execute it here. Once this returns, the run survives whatever happens.
+        """Store a run. Once this returns, it survives whatever happens.
 
-        Starting an id that exists returns that run if agent and arguments are the same, else raises ConflictingStart.
+        An app with agents begins to execute it at once, if it has room; with a queue (or in a client) the run waits for
+        a worker: runs of a queue go by `priority` (higher first), fairly between those with different `queue_key`, and
+        not before `delay` has passed. `paused` ones wait until they are resumed. Starting an id that exists returns
+        that run if agent and arguments are the same, else raises ConflictingStart.
 
         Example: `run = await app.start(newsletter("tides"), id="issue-7")`
         """
         if not isinstance(call, Call):
             raise UsageError(f"start() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
-        return await self._here.start(call, run_id=id, thread_id=thread_id, tags=tags)
+        if scope_or_none() is not None:
+            raise UsageError("app.start() was called inside a run; use `await hf.start(…)` there.")
+        here = self._here
+        wake_at = 0 if delay is None else now_us() + int(seconds(delay) * 1_000_000)
+        place: Place | None = Place(queue, queue_key, priority, wake_at, paused)
+        if here.executes and place == Place():
+            place = None
+        if here.executes:
+            return await here.start(call, run_id=id, thread_id=thread_id, tags=tags, place=place)
+        new = NewRun.of(call, run_id=id, thread_id=thread_id, parent_id=None, tags=tags or {}, place=place)
+        run, _ = await here.put(new)
+        return run
+
+    async def _start_scheduled(self, start: ScheduledStart) -> None:
+        place = Place(start.queue)
+        await self._here.put(
+            NewRun(start.agent, start.args_text, start.args_digest, start.run_id, tags=start.tags, place=place)
+        )
+
+    async def _start_triggered(self, start: TriggeredStart) -> bool:
+        known = await control.definition(self._store, start.agent)
+        if not known.get("first"):
+            raise UsageError(f"No worker has declared agent {start.agent!r} with an argument to take the event.")
+        args_text, args_digest = input_of(known["first"], start.text)
+        place = Place(start.queue or known.get("queue"), start.queue_key)
+        new = NewRun(start.agent, args_text, args_digest, start.run_id, tags=start.tags, place=place)
+        _, is_new = await self._here.put(new)
+        return is_new
+
+    async def _signal(self, run_id: str, name: str, text: str, dedup: str) -> bool:
+        return await control.send(self._store, RunId(run_id), name, text, dedup=dedup, by="event")
+
+    async def _cancel_quietly(self, run_id: RunId) -> None:
+        with suppress(RunNotFound, RunFinished):
+            await control.cancel(self._store, run_id, by="schedule", note="")
+
+    # finding
 
     def get(self, token: str) -> Run[Any]:
         """The handle of a run, by its token or id; it has no side effect and does not look whether the run exists.
@@ -121,6 +251,7 @@ class Holdfast:
             raise UsageError("resume() takes a token, or run_id=.")
         row = await control.find(self._store, given)
         run = self._here.handle(row.id, row.thread_id)
+        self._here.started.add(row.id)
         await run.resume()
         return run
 
@@ -138,6 +269,7 @@ class Holdfast:
         status: Status | str | None = None,
         agent: str | None = None,
         thread_id: str | None = None,
+        queue: str | None = None,
         since_s: float | None = None,
         limit: int = 50,
         after: str | None = None,
@@ -146,14 +278,7 @@ class Holdfast:
 
         Example: `failed = await app.runs(status="failed")`
         """
-        which = RunFilter(
-            status=None if status is None else frozenset({Status(status)}),
-            agent=agent,
-            thread_id=None if thread_id is None else ThreadId(thread_id),
-            since=None if since_s is None else now_us() - int(since_s * 1_000_000),
-            limit=limit,
-            before_id=None if after is None else RunId(after),
-        )
+        which = _filter(status, agent, thread_id, queue, since_s, limit, after)
         dead = await self._store.dead_workers()
         return [info_of(row, is_lost=row.owner in dead) for row in await self._store.runs(which)]
 
@@ -169,6 +294,148 @@ class Holdfast:
                 continue
             found += await self._here.handle(row.id, row.thread_id).in_doubt()
         return found
+
+    async def questions(self, *, only_open: bool = True, limit: int = 200) -> list[Question]:
+        """What all runs ask people, oldest first.
+
+        Example: `for question in await app.questions(): print(question.prompt)`
+        """
+        return [Question.of(self._store, row) for row in await self._store.questions(only_open=only_open, limit=limit)]
+
+    async def question(self, given: str) -> Question:
+        """The question with this id, or the one whose id starts so.
+
+        Example: `await (await app.question("q_3f")).answer(True)`
+        """
+        found = await self._store.questions(id_prefix=given, only_open=False, limit=3)
+        exact = [row for row in found if row.id == given] or found
+        if not exact:
+            raise RunNotFound(f"There is no question {given!r} in {self._store.url}; see `holdfast questions`.")
+        if len(exact) > 1:
+            raise UsageError(f"{given!r} fits several questions; give more of the id.")
+        return Question.of(self._store, exact[0])
+
+    # acting on many
+
+    async def pause_all(self, *, by: str | None = None, note: str = "", **filters: Any) -> list[str]:
+        """Pause every unfinished run that the filters of `runs()` name; the ids of those paused.
+
+        Example: `await app.pause_all(agent="newsletter", note="maintenance")`
+        """
+        return [
+            run.id
+            for run in await self._unfinished(filters)
+            if run.status is not Status.paused
+            and await self._here.handle(RunId(run.id), ThreadId(run.thread_id)).pause(by=by, note=note) is Status.paused
+        ]
+
+    async def resume_all(self, *, by: str | None = None, note: str = "", **filters: Any) -> list[str]:
+        """Have every paused run that the filters of `runs()` name go on; their ids.
+
+        Example: `await app.resume_all(queue="mail")`
+        """
+        found = await self._unfinished(filters | {"status": Status.paused})
+        return [run.id for run in found if await control.resume(self._store, RunId(run.id), by=by, note=note)]
+
+    async def cancel_all(
+        self, *, by: str | None = None, note: str = "", kill: bool = False, timeout: float = 10.0, **filters: Any
+    ) -> list[str]:
+        """Cancel every unfinished run that the filters of `runs()` name; the ids of those cancelled.
+
+        Example: `await app.cancel_all(agent="newsletter", status="paused")`
+        """
+        cancelled: list[str] = []
+        for run in await self._unfinished(filters):
+            handle = self._here.handle(RunId(run.id), ThreadId(run.thread_id))
+            if await handle.cancel(by=by, note=note, kill=kill, timeout=timeout) is Status.cancelled:
+                cancelled.append(run.id)
+        return cancelled
+
+    async def _unfinished(self, filters: dict[str, Any]) -> list[RunInfo]:
+        found: list[RunInfo] = []
+        last: str | None = None
+        while page := await self.runs(**filters, limit=_MOST, after=last):
+            found += [run for run in page if run.status not in FINAL]
+            last = page[-1].id
+        return found
+
+    # working
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The processes that execute runs of this store.
+
+        Example: `for worker in await app.workers(): print(worker.id, worker.alive)`
+        """
+        dead = await self._store.dead_workers()
+        return [
+            WorkerInfo(
+                id=worker.id,
+                pid=worker.pid,
+                host=worker.host,
+                started_at=as_time(worker.started_at),
+                alive=worker.id not in dead,
+                proof=dead.get(worker.id),
+                runs=len(await self._store.mail_counts(worker.id)),
+            )
+            for worker in await self._store.workers()
+        ]
+
+    async def work(self, queues: Sequence[str] | None = None) -> None:
+        """Execute runs until SIGTERM or SIGINT, or until cancelled; then hand over what is under way.
+
+        Bodies under way get `settings.drain_s` seconds to end when the app closes; runs that are not in a body are
+        handed over at once. `queues`: take runs from these only.
+
+        Example:
+            async with hf.connect(agents=[newsletter]) as app:
+                await app.work()
+        """
+        if self._attendant is None:
+            raise UsageError("This app executes nothing: pass the agents to hf.connect(agents=[…]).")
+        if queues is not None:
+            self._attendant.queues = list(queues)
+        self._attendant.nudge()
+        self._drain_s = self._settings.drain_s
+        gc.freeze()  # what is loaded by now stays; runs come and go by the thousand
+        gc.set_threshold(50_000, 20, 100)
+        stopped = asyncio.Event()
+        loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+        if threading.current_thread() is threading.main_thread():
+            for each in signals:
+                loop.add_signal_handler(each, stopped.set)
+        info("worker.started", worker=self._here.lease.worker_id, agents=sorted(self._here.agents))
+        try:
+            while not stopped.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stopped.wait(), 1.0)
+                if self._here.lease.is_lost:
+                    raise StoreError("This worker was removed by another process; start a new one.")
+            info("worker.stopping", worker=self._here.lease.worker_id, runs=len(self._here.executions))
+            await self._attendant.stop()
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                for each in signals:
+                    loop.remove_signal_handler(each)
+
+
+def _filter(
+    status: Status | str | None,
+    agent: str | None,
+    thread_id: str | None,
+    queue: str | None,
+    since_s: float | None,
+    limit: int,
+    after: str | None,
+) -> RunFilter:
+    return RunFilter(
+        status=None if status is None else frozenset({Status(status)}),
+        agent=agent,
+        thread_id=None if thread_id is None else ThreadId(thread_id),
+        queue=queue,
+        since=None if since_s is None else now_us() - int(since_s * 1_000_000),
+        limit=limit,
+        before_id=None if after is None else RunId(after),
+    )
 
 
 def run(call: Call[R], *, id: str | None = None, thread_id: str | None = None, url: str | None = None) -> R:
@@ -192,11 +459,12 @@ async def run_async(call: Call[R], *, id: str | None, thread_id: str | None, url
     """What `run` does, on a loop that is there already."""
     if not isinstance(call, Call):
         raise UsageError(f"run() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
-    async with connect(url) as app:
+    app = Holdfast(store_url(url), agents=(call.agent,), concurrency=100, settings=Settings(), only_own=True)
+    async with app:
         handle = await app.start(call, id=id, thread_id=thread_id)
         status = await handle.status()
         if status in (Status.failed, Status.cancelled):
             await handle.retry(note="run again")
-        elif status in (Status.blocked, Status.in_doubt, Status.waiting):
+        elif status not in FINAL:
             await handle.resume()
-        return await handle.result()
+        return await handle.result_or_needs()

@@ -24,8 +24,8 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from holdfast.codec import encode_call
-from holdfast.context import Lineless, Reservation, Scope, caller, current_scope, scope_in, set_scope
 from holdfast.errors import UsageError
+from holdfast.scopes import Lineless, Reservation, Scope, caller, current_scope, scope_in, set_scope
 
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _FRAMES = 12
@@ -107,6 +107,7 @@ def _child_scope(parent: Scope, coro: Any) -> Scope:
         scope = Scope(run, f"{parent.prefix()}{_name(coro)}~{_occurrence(parent, coro, creator)}")
         run.replay.reappeared.add(scope.path)
     scope.saga = parent.saga
+    scope.cleans_up = parent.cleans_up or (run.cancelled and sys.exception() is not None)
     return scope
 
 

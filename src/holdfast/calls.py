@@ -9,21 +9,23 @@ import inspect
 import opcode
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, coder_for, decode_error, result_annotation
-from holdfast.context import RunContext, Scope, StepInfo, body_scope, enter, leave
+from holdfast.context import RunContext
 from holdfast.errors import ResultNotStored, Undecodable, Unserialisable, UsageError
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
+from holdfast.scopes import Scope, StepInfo, body_scope, enter, leave, outside
 
 Duration: TypeAlias = float | timedelta
 
 P = ParamSpec("P")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 S_contra = TypeVar("S_contra", contravariant=True)
 
@@ -355,6 +357,23 @@ async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool
         if not shielded:
             run.ticks.withdraw(complete)
         raise
+
+
+async def to_its_end(run: RunContext, work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+    """Do something that cannot be left half done: its result, and whether the call was cancelled meanwhile."""
+    task = asyncio.Task(work, context=outside())
+    was_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() or run.dead:
+                task.cancel()
+                raise
+            was_cancelled = True
+        except Exception:  # told below
+            break
+    return task.result(), was_cancelled
 
 
 def elapsed_us(since_us: int) -> int:

@@ -1,15 +1,35 @@
-"""Time; the only place it comes from."""
+"""Time; the only place it comes from.
+
+Tests move the wall clock: `shift_us` and `freeze` for this process, `HOLDFAST_TEST_CLOCK_SHIFT_S` (seconds, read once)
+for a process from its start. Durations and leases are of another clock, which nothing moves.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+
+from holdfast.errors import UsageError
+
+_VARIABLE: Final = "HOLDFAST_TEST_CLOCK_SHIFT_S"
 
 
 def now_us() -> int:
     """Wall clock, microseconds since the epoch."""
-    return time.time_ns() // 1000
+    return _time_ns() // 1000
+
+
+#: How far a clock may be put back, or be behind another machine's, without holding up what is ready.
+_SLACK_US: Final = 2 * 3600 * 1_000_000
+
+
+def ready_us() -> int:
+    """From when something may be claimed that is ready now: earlier than now, since clocks are put back."""
+    return now_us() - _SLACK_US
 
 
 def monotonic_us() -> int:
@@ -33,3 +53,73 @@ def boot_id() -> str:
         return path.read_text().strip()
     except OSError:
         return f"boot-{int(time.time() - time.monotonic())}"
+
+
+# moving the wall clock, for tests
+
+
+def _shift_of_process() -> int:
+    given = os.environ.get(_VARIABLE)
+    try:
+        return int(float(given) * 1_000_000) if given else 0
+    except (ValueError, OverflowError):
+        raise UsageError(f"{_VARIABLE} takes a number of seconds; got {given!r}.") from None
+
+
+def _shifted(by_us: int) -> Callable[[], int]:
+    if not by_us:
+        return time.time_ns
+    by_ns = by_us * 1000
+    return lambda: time.time_ns() + by_ns
+
+
+_shift_us = _shift_of_process()
+_frozen_us: int | None = None
+_on_shift: list[Callable[[], None]] = []
+#: One name for all of it, so that a thread which looks meanwhile sees the old time or the new one.
+_time_ns: Callable[[], int] = _shifted(_shift_us)
+
+
+def shift_us(by: int) -> None:
+    """Move the wall clock of this process; a frozen one stays frozen.
+
+    Example: `shift_us(-3_600_000_000)` puts it back by an hour.
+    """
+    if _frozen_us is None:
+        _set(_shift_us + by, None)
+    else:
+        _set(_shift_us, _frozen_us + by)
+
+
+def freeze(at_us: int) -> None:
+    """Stop the wall clock of this process at a time."""
+    _set(_shift_us, at_us)
+
+
+def is_frozen() -> bool:
+    """Does the wall clock stand still until somebody moves it?"""
+    return _frozen_us is not None
+
+
+def reset() -> None:
+    """Take back what `shift_us` and `freeze` did."""
+    _set(_shift_of_process(), None)
+
+
+def on_shift(callback: Callable[[], None]) -> None:
+    """Have something called whenever the wall clock was moved from here, in the thread that moved it."""
+    _on_shift.append(callback)
+
+
+def off_shift(callback: Callable[[], None]) -> None:
+    """Have it called no more; nothing happens if it was not."""
+    if callback in _on_shift:
+        _on_shift.remove(callback)
+
+
+def _set(shift_us: int, frozen_us: int | None) -> None:
+    global _shift_us, _frozen_us, _time_ns
+    _shift_us, _frozen_us = shift_us, frozen_us
+    _time_ns = _shifted(shift_us) if frozen_us is None else functools.partial(int, frozen_us * 1000)
+    for callback in _on_shift.copy():
+        callback()

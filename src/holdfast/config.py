@@ -28,6 +28,10 @@ class Settings:
     #: seconds a worker's lease lasts, and how often it is renewed
     lease_s: float = 10.0
     renew_s: float = 2.0
+    #: seconds without a turn of the event loop after which the lease is not renewed any more, until there is one
+    stall_limit_s: float = 100.0
+    #: seconds without a turn of the event loop after which a warning names what blocks it, and again at each doubling
+    block_warning_s: float = 1.0
     #: claims without a new record before a run is blocked as a crash loop
     crash_limit: int = 10
     #: how often left-over runs of dead processes are looked for

@@ -1,4 +1,4 @@
-"""The run that the current task belongs to, its branch there, and the keys of the calls that the branch makes.
+"""One execution of a run: its journal, what the journal answers, what it waits for, and the keys of its calls.
 
 Calls are counted per branch and name as the code makes them, whether the journal answers or not: so a call has the same
 key in every execution of the same code. How branches get their names is told in `branches`.
@@ -7,66 +7,43 @@ key in every execution of the same code. How branches get their names is told in
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 from holdfast.clock import now_us
 from holdfast.codec import digest
 from holdfast.config import Settings
-from holdfast.errors import NestedCall, NotInRun, UsageError
+from holdfast.errors import UsageError
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.journal import Journal
 from holdfast.journal.recovery import PROVEN, Doubt
 from holdfast.journal.replay import Entry, Replay, mismatch
 from holdfast.journal.ticks import Quiet, Ticks, is_about_to_end, waits_outside
-from holdfast.model import Kind, Record, RunId, RunRow, ThreadId
+from holdfast.model import Fence, Kind, Mail, Record, RunId, RunRow, ThreadId
+from holdfast.scopes import Scope, where
 from holdfast.store.base import Store
 
-_PACKAGE = str(Path(__file__).parent)
-_ASYNCIO = str(Path(asyncio.__file__).parent)
+_SWALLOWED = 2  # how often code may catch its cancellation and go on, before it is stopped
+ASIDE = "hf:interrupt"  #: the branches of interrupt handlers
 
 
-class StepInfo:
-    """What the body of a step or effect can know about itself."""
+class Timer(Protocol):
+    """Something that is to happen at a time."""
 
-    __slots__ = ("_idempotency_key", "_run", "attempt", "key", "name", "undoes")
+    def cancel(self) -> None: ...
 
-    def __init__(
-        self,
-        run: RunContext,
-        name: str,
-        key: str,
-        attempt: int,
-        idempotency_key: str | None = None,
-        undoes: str | None = None,
-    ) -> None:
-        self._run = run
-        self.undoes = undoes  #: inside an undo: the idempotency key of the call that is taken back
-        self._idempotency_key = idempotency_key
-        self.name = name
-        self.key = key
-        self.attempt = attempt
 
-    @property
-    def run_id(self) -> str:
-        """The run that this body works for."""
-        return self._run.id
+class Clockwork(Protocol):
+    """Calls back when a wall-clock time has come."""
 
-    @property
-    def idempotency_key(self) -> str:
-        """The same for every attempt, in every process and on every host; hand it to the target."""
-        return self._idempotency_key or self._run.idempotency_key(self.key)
-
-    def __repr__(self) -> str:
-        return f"StepInfo({self.key!r}, attempt={self.attempt})"
+    def at(self, due_us: int, callback: Callable[[], None]) -> Timer: ...
 
 
 class Host(Protocol):
@@ -76,13 +53,30 @@ class Host(Protocol):
     settings: Settings
     threads: ThreadPoolExecutor
 
+    @property
+    def timers(self) -> Clockwork: ...
+
     async def start_child(
         self, call: Any, run_id: RunId, *, parent: RunContext, thread_id: str | None, tags: Any
     ) -> Any:
-        """Store the run unless it exists, and execute it here; the handle."""
+        """Store the run unless it exists, and execute it here or on its queue; the handle."""
         ...
 
+    async def cancel_child(self, run_id: RunId, *, parent: RunContext) -> None: ...
+
     def handle(self, run_id: RunId, thread_id: ThreadId) -> Any: ...
+
+    def local(self, run_id: RunId) -> Any | None:
+        """The execution of a run in this process, if there is one."""
+        ...
+
+    async def read_mail(self, run_id: RunId) -> None:
+        """Have a run that executes here see what was sent to it."""
+        ...
+
+    async def hold_queue(self, queue: str, until_us: int) -> None: ...
+
+    async def emit(self, event: str, value: Any, *, dedup: str | None) -> str: ...
 
     @property
     def is_alone(self) -> bool:
@@ -107,6 +101,11 @@ class Receipt:
     output_tokens: int = 0
     cost: float = 0.0
 
+    @property
+    def text(self) -> str:
+        """As JSON text."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
     def answered(self, entry: Entry, usage: dict[str, list[dict[str, Any]]]) -> None:
         assert entry.outcome is not None
         self.replayed += 1
@@ -117,133 +116,23 @@ class Receipt:
             self.cost += used["cost"]
 
 
-class Scope:
-    """One branch of a run (or the inside of a body): where its calls and tasks get their names."""
+@dataclass(slots=True, eq=False)
+class Wait:
+    """A branch that waits for something from outside: a time, a signal, a person, a child."""
 
-    __slots__ = (
-        "arguments",
-        "body",
-        "branches",
-        "calls",
-        "coro",
-        "in_call",
-        "path",
-        "planned",
-        "reserved",
-        "run",
-        "saga",
-        "task",
-    )
+    key: str
+    kind: str  #: timer signal question child doubt
+    shown: dict[str, Any]
+    due_us: int | None
+    future: asyncio.Future[Any]
+    timer: Timer | None = None
 
-    def __init__(self, run: RunContext, path: str) -> None:
-        self.run = run
-        self.path = path
-        self.task: asyncio.Task[Any] | None = None
-        self.calls: dict[str, int] = {}
-        self.branches: dict[str, int] = {}
-        self.planned: dict[Any, str] = {}  #: occurrences of coroutines whose tasks are about to be created
-        self.arguments: dict[str, dict[str, Any]] = {}  #: of coroutines that are named by them
-        self.coro: Any = None  #: while its task is being created
-        self.body: StepInfo | None = None
-        self.reserved: Reservation | None = None
-        self.in_call = False
-        self.saga: Any = None
-
-    def prefix(self) -> str:
-        return f"{self.path}/" if self.path else ""
-
-
-@dataclass(slots=True)
-class Reservation:
-    """The place of a call whose task was created before it runs."""
-
-    scope: Scope
-    occurrence: str
-    where: str = ""
-
-
-class Lineless:
-    """The scope of what has no place in a run: generator finalisers."""
-
-
-_scope: contextvars.ContextVar[Scope | Lineless | None] = contextvars.ContextVar("holdfast_scope", default=None)
-
-
-def scope_or_none() -> Scope | None:
-    """The current scope, or None outside of any run. Durable calls where no place can be named raise."""
-    scope = _scope.get()
-    if scope is None:
-        return None
-    if type(scope) is not Scope:
-        raise UsageError(
-            "A durable call was made by a generator's finaliser, which has no place in a run. "
-            "Close the generator in the agent itself, with `async with contextlib.aclosing(...)`."
-        )
-    return scope
-
-
-def in_branch(verb: str) -> Scope:
-    """The current branch, for a verb that makes sense only there."""
-    scope = scope_or_none()
-    if scope is None:
-        raise NotInRun(f"{verb} works inside a run only: call it from an agent (or what an agent calls).")
-    check_branch(scope, verb)
-    return scope
-
-
-def check_branch(scope: Scope, verb: str) -> None:
-    """Raise unless a durable call can be made here."""
-    if scope.body is not None:
-        raise NestedCall(
-            f"{verb} was called inside the body of {scope.body.name} (run {scope.run.id}). A body is one indivisible "
-            "thing: move the call into the agent, before or after."
-        )
-    try:
-        current = asyncio.current_task()
-    except RuntimeError:
-        current = None
-    if scope.task is None:
-        scope.task = current
-    if current is None or scope.task is not current:
-        raise UsageError(
-            f"{verb} was called in a thread or task that Holdfast did not see being created (run {scope.run.id}), so "
-            "its place in the run is unknown. Create tasks with asyncio (create_task, TaskGroup, gather) in the "
-            "agent's own loop."
-        )
-
-
-def body_scope(scope: Scope, info: StepInfo) -> Scope:
-    inside = Scope(scope.run, scope.path)
-    inside.body = info
-    return inside
-
-
-def current_scope() -> Scope | Lineless | None:
-    return _scope.get()
-
-
-def scope_in(context: contextvars.Context | None) -> Scope | Lineless | None:
-    return _scope.get() if context is None else context.get(_scope)
-
-
-def set_scope(context: contextvars.Context | None, scope: Scope | Lineless | None) -> contextvars.Context:
-    """A copy of the context (the current one, if None) with another scope."""
-    context = contextvars.copy_context() if context is None else context.copy()
-    context.run(_scope.set, scope)
-    return context
-
-
-def outside() -> contextvars.Context:
-    """A copy of the current context that belongs to no run."""
-    return set_scope(None, None)
-
-
-def enter(scope: Scope) -> contextvars.Token[Scope | Lineless | None]:
-    return _scope.set(scope)
-
-
-def leave(token: contextvars.Token[Scope | Lineless | None]) -> None:
-    _scope.reset(token)
+    def end(self, value: Any) -> bool:
+        """What was waited for is there; False if something else was first."""
+        if self.future.done():
+            return False
+        self.future.set_result(value)
+        return True
 
 
 class RunContext:
@@ -258,7 +147,7 @@ class RunContext:
         blobs: dict[str, bytes],
         code: str,
         on_stop: Callable[[BaseException | None], None],
-        on_hold: Callable[[], None],
+        on_wait: Callable[[], None],
     ) -> None:
         self.host = host
         self.id = row.id
@@ -276,17 +165,31 @@ class RunContext:
         self.bodies = 0  #: bodies, verifications and waits for a retry under way
         self.acting = 0  #: effects whose body is under way
         self.threads = 0  #: `def` bodies whose thread lives
-        self.holds: dict[str, asyncio.Future[dict[str, Any]]] = {}  #: effects in doubt that a person must settle
-        self.hold_reasons: dict[str, dict[str, Any]] = {}
-        self.verdicts: dict[str, dict[str, Any]] = {}  #: what persons said, not acted on yet, by key
+        self.waits: dict[str, Wait] = {}
+        self.deadlines: dict[str, tuple[int, Callable[[], None]]] = {}  #: open timeouts: when due (µs), what then
+        self.sagas: list[Any] = []  #: blocks that are open
+        self.verdicts: dict[str, dict[str, Any]] = {}  #: what persons said about effects, not acted on yet, by key
+        self.answers: dict[str, dict[str, Any]] = {}  #: what persons answered, by the question's key
+        self.signals: dict[str, deque[Mail]] = {}  #: not received yet, by name
+        self.decided_signals: dict[int, Mail] = {}  #: given to a wait before, in case the code gives it up now
+        self.ended_children: set[str] = set()
+        self.queue = row.queue
         self.unpatched: set[str] = set()
         self.used_keys: set[str] = set()  #: explicit keys of this execution
         self._thread = threading.get_ident()
         self.dead = False
-        self.parking = False
+        self.parking = False  #: being given up: nothing that is waited for arrives any more
+        self.paused = self.replay.paused
+        self.draining = False  #: the process is closing: no new bodies
+        self.cancelled = False  #: the code was told to stop
+        self._swallowed = 0
+        self.halted = False  #: dead or cancelled: a durable call has to ask whether it may go on
+        self.gate: asyncio.Future[None] | None = None  #: while something keeps new bodies from starting
+        self.kept_back = 0  #: calls that wait at the gate
+        self.asides = 0  #: handlers of interrupts under way
         self.stop_reason: dict[str, Any] | None = None
         self._on_stop = on_stop
-        self._on_hold = on_hold
+        self._on_wait = on_wait
         self.receipt = Receipt()
 
     @property
@@ -324,15 +227,72 @@ class RunContext:
 
     def stop(self) -> None:
         """Mark every branch dead: whatever they still do, they change nothing."""
-        self.dead = True
-        self.ticks.stopped = True
+        self.die()
         self.journal.abandon()
         for task in list(self.tasks):
             task.cancel()
 
+    def die(self) -> None:
+        """From here on durable calls neither happen nor return."""
+        self.dead = self.halted = True
+        self.ticks.stopped = True
+
+    async def check(self, scope: Scope) -> None:
+        """Called by durable calls of a halted run: returns if this one may be made."""
+        if self.dead:
+            await self.never()
+        if self.cancelled and not scope.cleans_up and sys.exception() is None:
+            # The code caught its cancellation and goes on. It is told again, then stopped for good.
+            self._swallowed += 1
+            if self._swallowed > _SWALLOWED:
+                await self.block({"why": "cancelled"})
+            raise asyncio.CancelledError("this run was cancelled")
+
+    # the gate: a pause, a closing process, an interrupt that is being handled
+
+    def shut_gate(self) -> None:
+        if self.gate is None:
+            self.gate = self.loop.create_future()
+
+    def open_gate(self) -> None:
+        """Let new bodies start again, unless another reason not to remains."""
+        gate = self.gate
+        if gate is None or self.paused or self.draining or self.asides:
+            return
+        self.gate = None
+        gate.set_result(None)
+        self._expire_all()
+
+    async def pass_gate(self, scope: Scope) -> None:
+        """Return when a new body may start. Handlers of interrupts pass while they hold up the rest."""
+        while (gate := self.gate) is not None:
+            if self.asides and scope.path.startswith(ASIDE) and not (self.paused or self.draining):
+                return
+            was_in_call, scope.in_call = scope.in_call, True
+            self.kept_back += 1
+            self._on_wait()
+            try:
+                await asyncio.shield(gate)
+            finally:
+                self.kept_back -= 1
+                scope.in_call = was_in_call
+        if self.halted:
+            await self.check(scope)
+
     async def never(self) -> Any:
         """Wait for the end of this execution: the branch is being torn down."""
         await self.loop.create_future()
+
+    @property
+    def fence(self) -> Fence:
+        row = self.journal.row
+        return Fence(row.id, row.epoch, row.owner)
+
+    async def fenced(self) -> Any:
+        """Somebody else owns the run: this execution has nothing more to say."""
+        self.journal.abandon()
+        self._on_stop(None)
+        return await self.never()
 
     async def block(self, reason: dict[str, Any]) -> Any:
         """This code cannot go on with this journal: stop the run, execute nothing more."""
@@ -401,32 +361,124 @@ class RunContext:
         payload = {"verdict": verdict, "by": by, "evidence": evidence, "attempt": attempt, "given": given}
         self.journal.add(Kind.settled, key, name, attempt=attempt, payload=json.dumps(payload))
 
+    # waiting
+
+    @contextmanager
+    def busy(self) -> Generator[None, None, None]:
+        """Something is under way that the run must not be parked in the middle of."""
+        self.bodies += 1
+        try:
+            yield
+        finally:
+            self.bodies -= 1
+
+    @property
+    def is_waiting(self) -> bool:
+        """Is every call that was made and has not returned one that waits for something that has not come?"""
+        made = sum(scope.in_call for scope in self.tasks.values())
+        waits = sum(not wait.future.done() for wait in self.waits.values())
+        return waits == len(self.waits) and made <= waits + self.kept_back + self.ticks.awaited_cancels
+
+    async def wait(self, key: str, kind: str, shown: dict[str, Any], *, due_us: int | None = None) -> Any:
+        """Hold this branch until something ends the wait with a value; None once it is due."""
+        wait = Wait(key, kind, shown, due_us, self.loop.create_future())
+        self.waits[key] = wait
+        if due_us is not None:
+            wait.timer = self.host.timers.at(due_us, lambda: self._expire(wait))
+        self._on_wait()
+        try:
+            return await wait.future
+        finally:
+            if self.waits.get(key) is wait:
+                del self.waits[key]
+            if wait.timer is not None:
+                wait.timer.cancel()
+
+    @property
+    def holds_timers(self) -> bool:
+        """Does nothing expire now, however late it is?"""
+        return self.paused or self.parking or self.dead
+
+    def _expire(self, wait: Wait) -> None:
+        if wait.due_us is not None and wait.due_us <= now_us() and not self.holds_timers:
+            wait.end(None)
+
+    def _expire_all(self) -> None:
+        """What became due while nothing could expire."""
+        for wait in list(self.waits.values()):
+            self._expire(wait)
+        now = now_us()
+        for due, expire in list(self.deadlines.values()):
+            if due <= now:
+                expire()
+
+    async def wait_until(self, key: str, due_us: int) -> None:
+        """Wait for the time of the next attempt of a call; the run may leave memory meanwhile."""
+        if due_us > now_us():
+            await self.wait(key, "timer", {"name": key}, due_us=due_us)
+
     async def hold(self, key: str, reason: dict[str, Any]) -> dict[str, Any]:
         """Hold this branch until a person settles the effect; the rest of the run goes on."""
-        future: asyncio.Future[dict[str, Any]] = self.loop.create_future()
-        self.holds[key] = future
-        self.hold_reasons[key] = reason
-        self._show_holds()
         self.journal.add(Kind.noted, key, "held", payload=json.dumps(reason))
-        self._on_hold()
+        self._show_doubts(key)
         try:
-            return await future
+            verdict: dict[str, Any] = await self.wait(key, "doubt", reason)
+            return verdict
         finally:
-            self.holds.pop(key, None)
-            self.hold_reasons.pop(key, None)
-            self._show_holds()
+            self._show_doubts()
 
-    def _show_holds(self) -> None:
-        """Let people see what is held while other branches go on."""
-        self.journal.summary["held"] = sorted(key for key, reason in self.hold_reasons.items() if "child" not in reason)
+    def _show_doubts(self, *more: str) -> None:
+        """Let people see what is in doubt while other branches go on."""
+        self.journal.summary["held"] = sorted({*more, *(w.key for w in self.waits.values() if w.kind == "doubt")})
+
+    def thaw(self) -> None:
+        """It was not given up after all: what came meanwhile counts."""
+        self.parking = False
+        self.ticks.go_on()
+        self._expire_all()
+
+    def next_due_us(self) -> int | None:
+        """When the first of what it waits for is due."""
+        due = [w.due_us for w in self.waits.values() if w.due_us is not None]
+        return min([*due, *(due for due, _ in self.deadlines.values())], default=None)
+
+    # what comes from outside
 
     def settle_by(self, key: str, verdict: dict[str, Any]) -> None:
         """A person's verdict arrived."""
-        hold = self.holds.get(key)
-        if hold is not None and not hold.done():
-            hold.set_result(verdict)
-        elif key in self.replay.entries:
+        wait = self.waits.get(key)
+        if (wait is None or wait.kind != "doubt" or not wait.end(verdict)) and key in self.replay.entries:
             self.verdicts[key] = verdict
+
+    def answer_by(self, key: str, answer: dict[str, Any]) -> None:
+        """A person's answer to a question arrived."""
+        self.answers[key] = answer
+        wait = self.waits.get(key)
+        if wait is not None and wait.kind == "question":
+            wait.end(answer)
+
+    def signal(self, mail: Mail) -> None:
+        """A signal arrived: it goes to whoever waits for it longest, or waits itself."""
+        for wait in self.waits.values():
+            if wait.kind == "signal" and wait.shown["name"] == mail.key and wait.end(mail):
+                return
+        self.signals.setdefault(mail.key, deque()).append(mail)
+
+    def next_signal(self, name: str) -> Mail | None:
+        waiting = self.signals.get(name)
+        return waiting.popleft() if waiting else None
+
+    def return_signal(self, mail: Mail) -> None:
+        """Nobody has seen it: it is the next one again."""
+        waiting = self.signals.setdefault(mail.key, deque())
+        waiting.append(mail)
+        self.signals[mail.key] = deque(sorted(waiting, key=lambda m: m.number))
+
+    def child_ended(self, child: str) -> None:
+        self.ended_children.add(child)
+        for wait in list(self.waits.values()):
+            if wait.kind == "child" and wait.shown["child"] == child:
+                wait.end(child)
 
     # calls
 
@@ -465,7 +517,7 @@ class RunContext:
         place = scope.reserved.scope if scope.reserved is not None else scope
         asked = replay.attempted.setdefault(place.path, [])
         if len(asked) < 50:
-            asked.append(f"{name}  {_where(scope)}")
+            asked.append(f"{name}  {where(scope)}")
         if explicit is not None:
             entry, fits = replay.claim_explicit(explicit, args_digest)
         else:
@@ -494,24 +546,6 @@ class RunContext:
             attempted = replay.attempted.get(scope.path, [])
             await self.block(
                 mismatch(
-                    self.id, asked=f"{scope.prefix()}{name}", where=_where(scope), recorded=left, attempted=attempted
+                    self.id, asked=f"{scope.prefix()}{name}", where=where(scope), recorded=left, attempted=attempted
                 )
             )
-
-
-def _where(scope: Scope) -> str:
-    return (scope.reserved.where if scope.reserved is not None else "") or caller()
-
-
-def caller() -> str:
-    """file:line of the user's code that made the current call, or created the task that is this call."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith(_ASYNCIO):
-            if frame.f_code.co_name == "_run":  # the event loop: whoever started that did not make this call
-                return ""
-        elif not name.startswith((_PACKAGE, "<")):
-            return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""

@@ -1,18 +1,52 @@
-"""What people do to runs from outside; the same for app, command line and HTTP."""
+"""What people do to runs from outside; the same for app, command line and HTTP.
+
+A run that somebody owns gets mail, which its owner acts on. One that nobody owns is changed at once, by the same rules:
+pausing and cancelling are appended to its journal, everything else is mail that makes it claimable.
+"""
 
 from __future__ import annotations
 
 import getpass
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.clock import now_us
-from holdfast.errors import AlreadySettled, AmbiguousId, CorruptJournal, RunNotFound, UsageError
-from holdfast.journal.integrity import check_records, check_row, mail_digest, seal_row
+from holdfast.clock import now_us, ready_us
+from holdfast.codec import schema_problems
+from holdfast.errors import (
+    AlreadyDecided,
+    AlreadySettled,
+    AmbiguousId,
+    CorruptJournal,
+    HoldfastError,
+    QuestionChanged,
+    RunFinished,
+    RunNotFound,
+    UsageError,
+)
+from holdfast.journal.integrity import check_records, check_row, mail_digest, record_hash, seal_row
 from holdfast.journal.replay import Replay
-from holdfast.model import Mail, RunFilter, RunId, RunRow, Status
+from holdfast.model import (
+    Append,
+    Kind,
+    Letter,
+    Mail,
+    QuestionRow,
+    QuestionState,
+    Record,
+    RunFilter,
+    RunId,
+    RunRow,
+    Sent,
+    Status,
+    Wake,
+)
 from holdfast.store.base import Store
+
+_WAITING = frozenset({Status.waiting, Status.sleeping, Status.in_doubt})
+_STOPPED = frozenset({Status.paused, Status.blocked, Status.quarantined})
+_HANDLED_BY_OWNER = frozenset({"cancel", "interrupt", "answer"})
 
 
 def actor(by: str | None) -> str:
@@ -49,6 +83,313 @@ async def find(store: Store, given: str) -> RunRow:
     return row
 
 
+# mail
+
+
+def letter(run_id: RunId, kind: str, key: str, body: dict[str, Any], *, dedup: str | None = None) -> Mail:
+    """Mail that fits its digest."""
+    at, text = now_us(), json.dumps(body)
+    return Mail(run_id, 0, kind, key, text, at, mail_digest(run_id, kind, key, text, at), dedup)
+
+
+class _Unowned(HoldfastError):
+    """The run was given up between the look and the act: look again."""
+
+
+def waking(kind: str, key: str) -> Wake:
+    """What mail does to a run that nobody owns: if it is what the run waits for, the run becomes claimable."""
+
+    def wake(row: RunRow) -> RunRow | None:
+        if row.status.is_final:
+            raise RunFinished(f"Run {row.id} is {row.status}; nothing can be sent to it any more.", status=row.status)
+        if row.status is Status.quarantined:
+            raise CorruptJournal(f"Run {row.id} is quarantined; nothing can be sent to it.", run_id=row.id)
+        if row.owner is None and (kind in ("pause", "resume") or (kind == "cancel" and row.status in _STOPPED)):
+            raise _Unowned
+        if not _is_awaited(row, kind, key):
+            return None
+        check_row(row)
+        at = now_us()
+        reason = {"cleanup": True} if (row.reason or {}).get("cleanup") else None
+        return seal_row(replace(row, status=Status.queued, reason=reason, wake_at=ready_us(), updated_at=at))
+
+    return wake
+
+
+def _is_awaited(row: RunRow, kind: str, key: str) -> bool:
+    if row.owner is not None:
+        return False
+    if row.status is Status.blocked:
+        return kind == "resolve"
+    if row.status not in _WAITING:
+        return False
+    if kind in _HANDLED_BY_OWNER:
+        return True
+    wanted = {"resolve": ("doubt", "key"), "signal": ("signal", "name"), "child": ("child", "child")}.get(kind)
+    waits = (row.reason or {}).get("waits", [])
+    return wanted is not None and any(w["kind"] == wanted[0] and w.get(wanted[1]) == key for w in waits)
+
+
+def child_ended(parent_id: RunId, child_id: RunId, status: Status) -> Letter:
+    """What a run tells its parent with its last commit."""
+    mail = letter(parent_id, "child", child_id, {"status": status, "by": child_id, "note": ""})
+    return Letter(mail, waking("child", child_id))
+
+
+async def post(
+    store: Store, run_id: RunId, kind: str, key: str, body: dict[str, Any], *, dedup: str | None = None
+) -> Sent:
+    """Send mail to a run."""
+    return await store.send(letter(run_id, kind, key, body, dedup=dedup), wake=waking(kind, key))
+
+
+async def send(store: Store, run_id: RunId, name: str, value: str, *, dedup: str | None, by: str | None) -> bool:
+    """Send a signal; `value` is JSON text. False: its dedup id was known.
+
+    UsageError if the run's agent declares its signals, and this is none of them or has another shape.
+    """
+    row = await _existing(store, run_id)
+    declared = (await definition(store, row.agent)).get("signals")
+    if declared:
+        if name not in declared:
+            raise UsageError(f"Run {run_id} ({row.agent}) takes no signal {name!r}; it takes {', '.join(declared)}.")
+        refuse_misfit(declared[name], value, f"signal {name!r} of {row.agent}")
+    sent = await post(store, run_id, "signal", name, {"value": value, "by": actor(by)}, dedup=dedup)
+    return sent.is_new
+
+
+async def definition(store: Store, agent: str) -> dict[str, Any]:
+    """What workers have said of an agent: its signals, whether it handles interrupts, its queue."""
+    found = await store.definitions("agent", names=[agent])
+    body: dict[str, Any] = json.loads(found[0].body) if found else {}
+    return body
+
+
+def refuse_misfit(schema: dict[str, Any] | None, value: str, what: str) -> None:
+    """Refuse a value of the wrong shape to its sender."""
+    found = schema_problems(schema, json.loads(value)) if schema else []
+    if found:
+        raise UsageError(f"The value does not fit {what}: {'; '.join(found[:5])}.")
+
+
+async def interrupt(store: Store, run_id: RunId, value: str, *, by: str | None) -> int:
+    """Send an interrupt; the number of its mail."""
+    row = await _existing(store, run_id)
+    if not (await definition(store, row.agent)).get("interrupts"):
+        raise UsageError(
+            f"{row.agent} does not handle interrupts: declare a handler with @{row.agent}.on_interrupt, and have a "
+            "worker with that code take it up."
+        )
+    return (await post(store, run_id, "interrupt", "", {"value": value, "by": actor(by)})).number
+
+
+async def _existing(store: Store, run_id: RunId) -> RunRow:
+    row = await store.run(run_id)
+    if row is None:
+        raise RunNotFound(f"There is no run {run_id} in {store.url}.")
+    return row
+
+
+# questions
+
+
+async def decide(
+    store: Store, row: QuestionRow, state: QuestionState, value: str | None, *, by: str | None, note: str
+) -> None:
+    """Answer or decline a question, as it was shown. The first decision counts."""
+    body = {"value": value, "declined": state is QuestionState.declined, "by": actor(by), "note": note}
+    mail = letter(row.run_id, "answer", row.key, body)
+    try:
+        if (await store.send(mail, wake=waking("answer", row.key), decides=(state, row.shown))).number:
+            return
+    except RunFinished:  # then nobody waits for it any more
+        await store.close_question(row.run_id, row.key, QuestionState.withdrawn, now_us())
+    now = next((q for q in await store.questions(run_id=row.run_id, only_open=False) if q.key == row.key), None)
+    if now is None or now.state is QuestionState.open:
+        raise QuestionChanged(
+            f"Question {row.id} of run {row.run_id} shows something else now; nothing was decided. Look at it again "
+            f"with `holdfast questions {row.id}`."
+        )
+    who = f" by {now.decided_by}" if now.decided_by else ""
+    raise AlreadyDecided(
+        f"Question {row.id} of run {row.run_id} was {now.state}{who}; nothing was changed.",
+        state=now.state,
+        by=now.decided_by,
+    )
+
+
+async def withdraw_questions(store: Store, run_id: RunId) -> None:
+    """Nobody waits for the answers any more."""
+    for question in await store.questions(run_id=run_id):
+        await store.close_question(run_id, question.key, QuestionState.withdrawn, now_us())
+
+
+# pause, resume, cancel
+
+
+async def pause(store: Store, run_id: RunId, *, by: str | None, note: str) -> Status:
+    """Stop a run at its next durable boundary: `paused`, or what it is if it has ended, or is blocked anyway."""
+    act = {"by": actor(by), "note": note}
+    while True:
+        row = await _existing(store, run_id)
+        if row.status.is_final or row.status in _STOPPED:
+            return row.status
+        if row.owner is not None and row.owner not in await store.dead_workers():
+            try:
+                await post(store, run_id, "pause", "", act)
+            except _Unowned:
+                continue
+            except RunFinished as finished:
+                return Status(finished.status)
+            return Status.paused
+        reason = {**(row.reason or {}), "why": "paused", "was": row.status, "wake_at": row.wake_at, **act}
+        if row.status is Status.running:
+            reason["was"] = Status.queued
+        reason.setdefault("mail", row.mail)
+        noted = [(Kind.noted, "paused", {"on": True, **act})]
+        if await _amend(
+            store, row, noted, status=Status.paused, reason=reason, wake_at=None, seize=row.owner is not None
+        ):
+            return Status.paused
+
+
+async def resume(store: Store, run_id: RunId, *, by: str | None, note: str) -> bool:
+    """Have a paused run go on; False if it is not paused."""
+    act = {"by": actor(by), "note": note}
+    while True:
+        row = await _existing(store, run_id)
+        if row.owner is not None:
+            try:
+                if any(mail.kind == "pause" for mail in await store.mail(run_id, after=0)):
+                    await post(store, run_id, "resume", "", act)
+            except _Unowned:
+                continue
+            except RunFinished:
+                pass
+            return False
+        if row.status is not Status.paused:
+            return False
+        reason = dict(row.reason or {})
+        was, wake_at = Status(reason.get("was", Status.queued)), reason.get("wake_at")
+        if was not in _WAITING or row.mail > reason.get("mail", 0):
+            was, wake_at = Status.queued, ready_us()
+            reason = {"cleanup": True} if reason.get("cleanup") else {}
+        for gone in ("was", "wake_at", "by", "note"):
+            reason.pop(gone, None)
+        if was in _WAITING:
+            kinds = {w["kind"] for w in reason.get("waits", [])}
+            reason["why"] = next((k for k in ("doubt", "question", "signal", "child") if k in kinds), "timer")
+            reason["why"] = "in doubt" if reason["why"] == "doubt" else reason["why"]
+        noted = [(Kind.noted, "paused", {"on": False, **act})]
+        if await _amend(store, row, noted, status=was, reason=reason or None, wake_at=wake_at):
+            store.ring()
+            return True
+
+
+async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str) -> None:
+    """Have any worker try a run again that is blocked, or whose time has not come."""
+    act = {"by": actor(by), "note": note}
+    while True:
+        row = await _existing(store, run_id)
+        if row.owner is not None or row.status.is_final or row.status is Status.queued:
+            return
+        reason = {"cleanup": True} if (row.reason or {}).get("cleanup") else None
+        if await _amend(
+            store, row, [(Kind.noted, "requeued", act)], status=Status.queued, reason=reason, wake_at=ready_us()
+        ):
+            return
+
+
+async def cancel(store: Store, run_id: RunId, *, by: str | None, note: str, kill: bool = False) -> Status | None:
+    """Have a run cancelled: how it ended, or None if its owner was told and has not answered yet.
+
+    One that nobody has, and that has nothing to undo, is cancelled at once; so is any run with `kill`, whose owner is
+    fenced and hears of it with its next write. Its children follow.
+    """
+    act = {"by": actor(by), "note": note}
+    while True:
+        row = await _existing(store, run_id)
+        if row.status.is_final:
+            if row.status is Status.cancelled:  # whoever cancelled it may have died before the rest followed
+                await withdraw_questions(store, run_id)
+                await _cancel_children(store, run_id, note=note, kill=kill)
+            return row.status
+        is_free = row.owner is None or row.owner in await store.dead_workers()
+        cleans_up = row.owner is not None or bool((row.reason or {}).get("cleanup"))
+        if not kill and (not is_free or (cleans_up and row.status is not Status.paused)):
+            try:
+                await post(store, run_id, "cancel", "", act, dedup=f"cancel:{row.epoch}")
+            except _Unowned:
+                continue
+            except RunFinished as finished:
+                return Status(finished.status)
+            return None
+        if not kill and cleans_up and await resume(store, run_id, by=by, note=note):
+            continue  # paused with something to undo: it goes on, to be cancelled
+        records = [(Kind.noted, "cancel", act), (Kind.finished, Status.cancelled, None)]
+        if await _amend(
+            store, row, records, status=Status.cancelled, reason=None, wake_at=None, seize=row.owner is not None
+        ):
+            await withdraw_questions(store, run_id)
+            await _cancel_children(store, run_id, note=note, kill=kill)
+            return Status.cancelled
+
+
+async def _cancel_children(store: Store, run_id: RunId, *, note: str, kill: bool) -> None:
+    for child in await unfinished_children(store, run_id):
+        await cancel(store, child, by=f"run {run_id}", note=note, kill=kill)
+
+
+async def unfinished_children(store: Store, run_id: RunId) -> list[RunId]:
+    found: list[RunId] = []
+    last: RunId | None = None
+    while page := await store.runs(RunFilter(parent_id=run_id, before_id=last, limit=200)):
+        found += [row.id for row in page if not row.status.is_final]
+        last = page[-1].id
+    return found
+
+
+async def _amend(
+    store: Store,
+    row: RunRow,
+    notes: Sequence[tuple[Kind, str, dict[str, Any] | None]],
+    *,
+    status: Status,
+    reason: dict[str, Any] | None,
+    wake_at: int | None,
+    seize: bool = False,
+) -> bool:
+    """Append to the journal of a run that nobody has, with a new status; False if it was changed in between."""
+    check_row(row)
+    at, epoch = now_us(), row.epoch + 1
+    records: list[Record] = []
+    seq, previous = row.head_seq, row.head_hash
+    for kind, name, note in notes:
+        seq += 1
+        payload = None if note is None else json.dumps(note)
+        previous = record_hash(previous, seq, epoch, row.generation, "", kind, name, 1, 0, at, 0, "", None, payload)
+        records.append(Record(seq, epoch, row.generation, "", kind, name, 1, 0, at, 0, "", None, payload, previous))
+    tell = child_ended(row.parent_id, row.id, status) if status.is_final and row.parent_id is not None else None
+    summary = {k: v for k, v in row.summary.items() if k not in ("progress", "held", "cancelling")}
+    changed = replace(
+        row,
+        status=status,
+        reason=reason,
+        wake_at=wake_at,
+        epoch=epoch,
+        head_seq=seq,
+        head_hash=previous,
+        updated_at=at,
+        owner=None,
+        summary=summary if status.is_final else row.summary,
+    )
+    append = Append(seal_row(changed), row.head_seq, row.head_hash, tuple(records), mail=row.mail, tell=tell)
+    return await store.amend(append, seize=seize)
+
+
+# effects in doubt
+
+
 async def resolve(
     store: Store, run_id: RunId, key: str, verdict: dict[str, Any], *, attempt: int, by: str | None, note: str
 ) -> None:
@@ -83,12 +424,8 @@ async def _send_verdict(
             f"Run {run_id}: attempt {attempt} of {key} was settled; in doubt is now attempt {entry.intent.attempt}. "
             "Nothing was changed; look again with `holdfast in-doubt`."
         )
-    if any(m.key == key and m.number not in replay.consumed_mail for m in await store.mail(run_id, after=0)):
+    told = (m for m in await store.mail(run_id, after=0) if m.kind == "resolve" and m.key == key)
+    if any(mail.number not in replay.consumed_mail for mail in told):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")
-    at = now_us()
-    body = json.dumps({**verdict, "attempt": attempt, "actor": actor(by), "note": note})
-    mail = Mail(run_id, 0, "resolve", key, body, at, mail_digest(run_id, "resolve", key, body, at))
-    wake = None
-    if row.owner is None and row.status in (Status.in_doubt, Status.blocked):
-        wake = seal_row(replace(row, status=Status.queued, updated_at=at))
-    return await store.send(mail, wake=wake, expected=row.mail) > 0
+    mail = letter(run_id, "resolve", key, {**verdict, "attempt": attempt, "actor": actor(by), "note": note})
+    return (await store.send(mail, wake=waking("resolve", key), expected=row.mail)).number > 0

@@ -11,6 +11,7 @@
     │   ├── EffectUndone           an effect in doubt was undone by its rule
     │   └── ResultNotStored        an effect happened, but its result could not be stored
     ├── RetryLater                 raised by a step: try again after a while
+    ├── Stop                       raised by a reducer: the run ends with this state
     ├── Declined                   a person declined a question
     ├── RunError                   the outcome of a run, seen by whoever waits for it
     │   ├── RunFailed              the agent raised
@@ -20,7 +21,10 @@
     ├── ConflictingStart           a run with this id exists, with another agent or input
     ├── RunNotFound                no run with this id
     ├── AmbiguousId                an id prefix that fits several runs
-    ├── AlreadySettled             somebody decided first
+    ├── AlreadySettled             an effect in doubt was settled before
+    ├── AlreadyDecided             somebody else answered the question first
+    ├── QuestionChanged            the question shows something else than what was answered
+    ├── RunFinished                the run has ended, so nothing can be sent to it
     ├── ReplayMismatch             the code asks for something the journal does not have
     ├── CorruptJournal             stored data failed verification
     └── StoreError                 the store cannot do what was asked
@@ -28,6 +32,7 @@
         ├── SchemaTooNew           written by a newer Holdfast
         ├── StoreReplaced          the file was deleted or replaced under a running process
         ├── StoreFull              no space left
+        ├── Fenced                 somebody else owns the run that this was done for
         └── ForkedConnection       a connection was used in a forked child
 
 Control flow derives from BaseException, so that `except Exception` in agent code cannot swallow it:
@@ -106,6 +111,14 @@ class RetryLater(HoldfastError):
         self.hold_queue = hold_queue
 
 
+class Stop(HoldfastError):
+    """Raise it in a reducer to end the run with `state`."""
+
+    def __init__(self, state: Any = None) -> None:
+        super().__init__("the reducer stopped")
+        self.state = state
+
+
 class Declined(HoldfastError):
     """A person declined a question."""
 
@@ -161,6 +174,27 @@ class AlreadySettled(HoldfastError):
     """The effect is not in doubt (any more): somebody, or a verification, was first."""
 
 
+class AlreadyDecided(HoldfastError):
+    """The question was decided before: `state` says how, `by` by whom (None: nobody, it expired)."""
+
+    def __init__(self, message: str, *, state: str = "", by: str | None = None) -> None:
+        super().__init__(message)
+        self.state = state
+        self.by = by
+
+
+class QuestionChanged(HoldfastError):
+    """What the question shows has changed since it was looked at; the answer was refused."""
+
+
+class RunFinished(HoldfastError):
+    """The run has ended, with `status`; nothing can be sent to it any more."""
+
+    def __init__(self, message: str, *, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class ReplayMismatch(HoldfastError):
     """The code asks for something that the journal does not have; nothing was executed."""
 
@@ -196,6 +230,10 @@ class StoreReplaced(StoreError):
 
 class StoreFull(StoreError):
     """There is no space left for the store to write."""
+
+
+class Fenced(StoreError):
+    """Something was done for a run that somebody else owns by now; nothing was changed."""
 
 
 class ForkedConnection(StoreError):

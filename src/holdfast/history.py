@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -18,6 +19,7 @@ from holdfast.store.base import Store
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OWN_PREFIX = "hf."
+_WAIT_PREFIX = "hf:"  #: waits for something from outside, and what comes from there
 _BLOBS_AT_ONCE = 20
 _PROOFS = {
     "lock": "its lock is free",
@@ -118,7 +120,7 @@ class TimelineItem(_Facts):
     seq: int
     key: str
     name: str
-    kind: str  #: step, effect, child, timeout, race, now; started, outage, resumed, retried, patched, note, finished
+    kind: str  #: of a call (step, effect, child, ask, receive, sleep, …), or started, outage, note, finished, …
     status: str
     took_s: float | None
     attempt: int
@@ -187,7 +189,8 @@ def _now(row: RunRow, progress: Mapping[str, Any] | None, is_lost: bool) -> str:
         return "cut off, recoverable"
     match row.status:
         case Status.in_doubt:
-            return ", ".join(f"{e.get('key', '?')} ({e.get('cause', 'unknown')})" for e in reason.get("effects", []))
+            doubts = [w for w in reason.get("waits", []) if w["kind"] == "doubt"]
+            return ", ".join(f"{w['key']} ({w.get('cause', 'unknown')})" for w in doubts)
         case Status.blocked:
             asked = f": {reason['asked']}" if reason.get("asked") else ""
             return f"{reason.get('why', 'unknown')}{asked}"
@@ -282,11 +285,14 @@ def _superseded(records: Iterator[Record]) -> set[int]:
 
 def note_of(record: Record) -> dict[str, Any]:
     """A record's payload, where it is an object; damaged ones are shown as empty, `verify` is what reports them."""
-    try:
-        found = json.loads(record.payload or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return _object(record.payload)
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(text or "{}")
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 # effects in doubt
@@ -345,7 +351,8 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
             case Kind.noted if record.name == "unstable":
                 items.append(_item(record, "note", "unstable", detail="called with other arguments than recorded"))
             case Kind.noted if record.name not in ("usage", "progress", "resumed", "held"):
-                items.append(_item(record, "note", record.name, detail=_short(record.payload)))
+                status, detail = _note_text(record)
+                items.append(_item(record, "note", status, detail=detail))
             case Kind.patched:
                 items.append(_item(record, "patched", "patched"))
             case Kind.reopened:
@@ -381,7 +388,7 @@ class _Call:
 
     def take(self, record: Record) -> None:
         self.first = self.first or record
-        if self.epoch and record.epoch > self.epoch and record.kind == Kind.started:
+        if self.epoch and record.epoch > self.epoch and record.kind == Kind.started and not _wait_kind(record):
             self.cut_off += 1
         self.epoch = record.epoch
         match record.kind:
@@ -402,6 +409,8 @@ class _Call:
                 pass
 
     def _kind(self, record: Record) -> str:
+        if record.name.startswith(_WAIT_PREFIX):
+            return _wait_kind(record)
         if record.name.startswith(_OWN_PREFIX):
             return record.name.removeprefix(_OWN_PREFIX)
         if self.child:
@@ -422,7 +431,9 @@ class _Call:
 
     def ended(self, record: Record, *, is_superseded: bool) -> TimelineItem:
         parts, status = self._story(), str(record.kind)
-        if record.name == "hf.timeout":
+        if _wait_kind(record):
+            parts.append(_wait_text(self.first, record))
+        elif record.name == "hf.timeout":
             status = "expired" if note_of(record).get("expired") else "done"
         elif record.kind == Kind.failed:
             parts.append(_error_text(note_of(record)))
@@ -434,10 +445,14 @@ class _Call:
         if is_superseded:
             parts.append("done again by a retry")
         took_s = None if record.name.startswith(_OWN_PREFIX) and record.name != "hf.timeout" else record.took / 1e6
+        if _wait_kind(record):  # from its begin, in whatever process that was
+            took_s = None if self.first is None else max(0, record.at - self.first.at) / 1e6
         return _item(record, self._kind(record), status, took_s=took_s, detail=_join(*parts))
 
     def open(self, *, is_live: bool) -> TimelineItem:
         assert self.first is not None
+        if _wait_kind(self.first):
+            return _item(self.first, self._kind(self.first), "waiting", detail=_wait_text(self.first, None))
         if is_live:
             status = "running"
         elif self.intent is not None:
@@ -447,6 +462,38 @@ class _Call:
         else:
             status = "cut off"
         return _item(self.intent or self.first, self._kind(self.first), status, detail=_join(*self._story()))
+
+
+def _wait_kind(record: Record) -> str:
+    """sleep, ask, receive, interrupt, cancel; empty for any other call."""
+    return record.name[len(_WAIT_PREFIX) :].partition(".")[0] if record.name.startswith(_WAIT_PREFIX) else ""
+
+
+def _wait_text(first: Record | None, end: Record | None) -> str:
+    """What was asked, and how it ended; for one that is open, until when it waits."""
+    asked = _object(first.args).get("prompt") if first is not None else None
+    question = f"“{asked}”" if asked else ""
+    if end is None:
+        due = note_of(first).get("due") if first is not None else None
+        return _join(question, f"until {as_time(due).isoformat(timespec='seconds')}" if due else "")
+    note = note_of(end)
+    if _wait_kind(end) == "interrupt":
+        if end.kind == Kind.failed:
+            return _error_text(_object(note.get("reply")))
+        return f"by {note['by']}: {_short(note.get('value'))}" if "by" in note else _short(note.get("reply"))
+    if end.kind == Kind.failed:
+        return _join(question, _error_text(note))
+    value = f"→ {_short(end.payload)}" if end.kind == Kind.done and end.payload not in (None, "null") else ""
+    return f"{question} {value}".strip()
+
+
+def _note_text(record: Record) -> tuple[str, str]:
+    """The status and the words of a note."""
+    note = note_of(record)
+    if record.name in ("paused", "cancel"):
+        status = "told to stop" if record.name == "cancel" else "paused" if note.get("on") else "resumed"
+        return status, ": ".join(str(part) for part in (f"by {note.get('by')}", note.get("note")) if part)
+    return record.name, str(note["problem"]) if record.name == "refused" else _short(record.payload)
 
 
 def _item(record: Record, kind: str, status: str, *, took_s: float | None = None, detail: str = "") -> TimelineItem:

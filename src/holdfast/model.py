@@ -7,7 +7,8 @@ created    agent           {"thread", "version", "code", "parent", "tags", "hold
 claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "holdfast", "proof", "lost"}: who took
                            the run; `lost` is the worker that died, `proof` how that is known; "by" and "note" if a
                            person had it resumed
-started    call            {"due": µs} for timeouts, else null: the call began, its outcome is not known yet
+started    call            {"due": µs} for waits with a time, else null: the call began, its outcome is not known yet
+decided    wait            {"mail", "value"} or {"expired"}: how a wait ends; the code learns it at the outcome's tick
 attempt    call            {"error", "retry_at", "postponed"}: an attempt failed and another follows
 intent     effect          {"idempotency_key"}: from here on the effect may have happened
 child      agent           {"run"}: a child run with this id is being started
@@ -17,7 +18,8 @@ done       call            the value
 failed     call            the exception
 unstored   effect          {"repr", "error"}: it happened, its result could not be stored
 cancelled  call            null: the code cancelled the call
-noted      what            {...}: usage, progress, held, unstable arguments, what a resume saved; answers no call
+noted      what            {...}: usage, progress, held, unstable arguments, what a resume saved; answers no call.
+                           `paused` {"on", "by", "note", "mail"} and `cancel` {"by", "note", "mail"} are the flags
 patched    patch id        null
 finished   done|failed|…   the value or the exception that the run ended with
 reopened   who             {"superseded": [seq], "note"}: retry; those records count no longer
@@ -25,7 +27,7 @@ reopened   who             {"superseded": [seq], "note"}: retry; those records c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, NewType
@@ -65,7 +67,7 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     Status.running: _PARKED | FINAL | {Status.running, Status.quarantined},
     Status.sleeping: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
     Status.waiting: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
-    Status.paused: frozenset({Status.running, Status.queued, Status.cancelled, Status.quarantined}),
+    Status.paused: _PARKED - {Status.blocked} | {Status.running, Status.cancelled, Status.quarantined},
     Status.in_doubt: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
     Status.blocked: frozenset({Status.running, Status.queued, Status.cancelled, Status.quarantined}),
     Status.quarantined: frozenset({Status.queued}),
@@ -81,6 +83,7 @@ class Kind(StrEnum):
     created = "created"
     claimed = "claimed"
     started = "started"
+    decided = "decided"
     attempt = "attempt"
     intent = "intent"
     child = "child"
@@ -131,10 +134,14 @@ class RunRow:
     agent: str
     nonce: str
     parent_id: RunId | None
+    queue: str
+    queue_key: str  #: runs of a queue are fair between keys; "" is a key as any other
+    priority: int  #: higher goes first
     created_at: int
     updated_at: int
     status: Status
     reason: Mapping[str, Any] | None  #: why blocked, quarantined, in doubt; what a waiting run waits for
+    wake_at: int | None  #: from when an unowned run may be claimed, µs; None: not before somebody acts on it
     generation: int
     epoch: int
     head_seq: int
@@ -152,7 +159,9 @@ class Append:
     """Records for one run, to be committed where epoch and head still match, together with the row's new state.
 
     `row` is the run as it stands after the append: its epoch is the fencing token and must equal the stored one;
-    `base_seq` and `base_hash` must equal the stored head. `release` gives up ownership (row.owner is ignored).
+    `base_seq` and `base_hash` must equal the stored head, `row.owner` the stored owner. `release` gives up ownership.
+    `mail`, if given, must equal the stored mail counter: what the run has not seen keeps it from parking.
+    `tell` is sent in the same commit, to another run.
     """
 
     row: RunRow
@@ -161,6 +170,8 @@ class Append:
     records: tuple[Record, ...]
     blobs: tuple[tuple[str, bytes], ...] = ()  #: (digest, the value's JSON text in UTF-8)
     release: bool = False
+    mail: int | None = None
+    tell: Letter | None = None
 
 
 class Applied(StrEnum):
@@ -169,6 +180,7 @@ class Applied(StrEnum):
     committed = "committed"
     fenced = "fenced"  #: another epoch owns the run
     diverged = "diverged"  #: own epoch, but the head is neither the base nor this append's own
+    unread = "unread"  #: mail has come that the run has not seen; nothing was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +197,123 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """Something sent to a run from outside: consumed by its owner through a record."""
+    """Something sent to a run from outside: consumed by its owner through a record.
+
+    kind       key             body
+    resolve    call            a person's verdict on an effect in doubt
+    answer     call            {"value"} or {"declined": true}, and "by", "note", "at"
+    signal     name of it      {"value", "by"}
+    child      child's run id  {"status"}: a child run has ended
+    cancel     ""              {"by", "note"}
+    pause      ""              {"by", "note"}
+    resume     ""              {"by", "note"}
+    interrupt  ""              {"value", "by"}
+    """
 
     run_id: RunId
     number: int
-    kind: str  #: "resolve" for now; signals, answers, pause and cancel later
-    key: str  #: the call it is for, or ""
+    kind: str
+    key: str
     body: str  #: JSON text
     at: int
     digest: str
+    dedup: str | None = None  #: a second mail with the same one is the first
+
+
+#: What becomes of an unowned run that mail comes for: its new row, or None to leave it. Called inside the transaction
+#: with the row as it is then; raises a HoldfastError to refuse the mail.
+Wake = Callable[[RunRow], RunRow | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Mail to be sent together with something else."""
+
+    mail: Mail
+    wake: Wake
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of mail: its number, and whether it is new (else its dedup id was known)."""
+
+    number: int  #: 0: it was not accepted, because a condition did not hold
+    is_new: bool
+
+
+class QuestionState(StrEnum):
+    """Where a question stands; only an open one can be decided, once."""
+
+    open = "open"
+    answered = "answered"
+    declined = "declined"
+    expired = "expired"
+    withdrawn = "withdrawn"  #: the code stopped waiting for it
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """A question that a run asks. `shown` is the digest of what a person sees; an answer names the one it is for."""
+
+    id: str
+    run_id: RunId
+    key: str
+    body: str  #: JSON text: {"prompt", "show", "kind", "options", "schema", "draft", "agent", "thread"}
+    shown: str
+    asked_at: int
+    due_at: int | None
+    state: QuestionState
+    decided_at: int | None
+    decided_by: str | None
+    note: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Something that workers share by name: an agent, a queue, a schedule, a trigger, an event.
+
+    Written by compare-and-set: `revision` is one more than that of the row it replaces, 1 for a new one.
+    """
+
+    kind: str
+    name: str
+    body: str  #: JSON text
+    revision: int
+    due_at: int | None = None  #: when somebody has to look at it, µs
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One run to be claimed: its new row (epoch risen, status running), and what must be stored for it."""
+
+    row: RunRow
+    expected_epoch: int
+    expected_owner: WorkerId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many runs of a queue may be owned at once, by all workers together."""
+
+    concurrency: int | None = None
+    per_key: int | None = None
+
+
+class Fence(NamedTuple):
+    """Who does something for a run: it is refused if somebody else owns the run by then."""
+
+    run_id: RunId
+    epoch: int
+    owner: WorkerId | None
+
+
+class Loaded(NamedTuple):
+    """A run with its journal and its mail, of one moment."""
+
+    row: RunRow
+    records: list[Record]
+    mail: list[Mail]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +324,7 @@ class RunFilter:
     agent: str | None = None
     thread_id: ThreadId | None = None
     parent_id: RunId | None = None
+    queue: str | None = None
     since: int | None = None  #: created at or after, µs
     id_prefix: str | None = None
     before_id: RunId | None = None  #: cursor: runs listed after this one (older)

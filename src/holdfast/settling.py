@@ -6,7 +6,6 @@ passed, and what follows: a record of the settlement with its evidence, then an 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from holdfast import faults
 from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
 from holdfast.codec import decode_error, encode_error, roundtrip_error
-from holdfast.context import RunContext, Scope, StepInfo
+from holdfast.context import RunContext
 from holdfast.errors import EffectInDoubt, EffectUndone, Undecodable, Unserialisable
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind
+from holdfast.scopes import Scope, StepInfo
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -180,12 +180,7 @@ class Settling:
         return Ended(Kind.failed, encode_error(error), 0, self.attempt, error=remember_key(error, self.call.key))
 
     async def _wait_settled(self) -> None:
-        run = self.call.run
-        run.bodies += 1
-        try:
-            await asyncio.sleep(max(0, self.doubt.since_us + self.settle_us - now_us()) / 1_000_000 + 0.001)
-        finally:
-            run.bodies -= 1
+        await self.call.run.wait_until(self.call.key, self.doubt.since_us + self.settle_us + 1000)
 
     async def _verify(self, evidence: dict[str, Any]) -> tuple[Literal["landed", "not_landed"] | None, Any]:
         if self.verify is None:

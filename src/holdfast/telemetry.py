@@ -12,11 +12,20 @@ def warn(event: str, **fields: object) -> None:
 
     The message is `event key=value …`; handlers find the parts in `record.event` and `record.fields`.
     """
-    if not log.isEnabledFor(logging.WARNING):
+    _log(logging.WARNING, event, fields)
+
+
+def info(event: str, **fields: object) -> None:
+    """Log something that is no reason to worry, in the same form; not shown unless somebody asks for it."""
+    _log(logging.INFO, event, fields)
+
+
+def _log(level: int, event: str, fields: dict[str, object]) -> None:
+    if not log.isEnabledFor(level):
         return
     text = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
     # As an argument, not as the format: a value may contain a percent sign.
-    log.warning("%s", event + text, extra={"event": event, "fields": fields}, stacklevel=2)
+    log.log(level, "%s", event + text, extra={"event": event, "fields": fields}, stacklevel=3)
 
 
 def _shown(value: object) -> str:

@@ -143,6 +143,8 @@ async def _cut(ended: Ended, length: int, target: Path) -> None:
         ended.row,
         status=Status.queued,
         reason=None,
+        wake_at=ended.row.created_at,
+        mail=0,
         owner=None,
         epoch=last.epoch,
         head_seq=last.seq,

@@ -165,7 +165,7 @@ def test_a_durable_call_in_a_generators_finaliser_raises_and_records_nothing(tmp
     said.clear()
 
     async def main() -> list[str]:
-        async with hf.connect(str(tmp_path / "holdfast.db")) as app:
+        async with hf.connect(str(tmp_path / "holdfast.db"), agents=[dropping]) as app:
             run = await app.start(dropping(keep), id="run")
             await run.result()
             kept.clear()
@@ -236,7 +236,7 @@ def test_a_call_has_the_same_key_however_much_of_the_run_was_recorded(tmp_path: 
 def test_eager_tasks_have_the_same_keys(tmp_path: Path) -> None:
     async def main(store: Path) -> tuple[Any, list[str]]:
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
-        async with hf.connect(str(store)) as app:
+        async with hf.connect(str(store), agents=[after_a_step, in_contexts]) as app:
             run = await app.start(after_a_step(), id="run")
             other = await app.start(in_contexts(), id="other")
             result = [await run.result(), await other.result()]
@@ -329,7 +329,7 @@ def test_a_factory_that_was_there_goes_on_making_the_tasks(tmp_path: Path) -> No
 
     async def main() -> Any:
         asyncio.get_running_loop().set_task_factory(factory)
-        async with hf.connect(str(tmp_path / "holdfast.db")) as app:
+        async with hf.connect(str(tmp_path / "holdfast.db"), agents=[in_contexts]) as app:
             return await (await app.start(in_contexts())).result()
 
     assert asyncio.run(main())[2] == "none 1none 2"
@@ -357,7 +357,7 @@ def test_a_factory_installed_later_may_lie_between_two_of_ours(tmp_path: Path) -
 
 def test_a_factory_installed_later_that_ignores_ours_makes_durable_calls_raise(tmp_path: Path) -> None:
     async def main() -> Any:
-        async with hf.connect(str(tmp_path / "holdfast.db")) as app:
+        async with hf.connect(str(tmp_path / "holdfast.db"), agents=[after_a_step, in_contexts]) as app:
             await (await app.start(after_a_step())).result()
             asyncio.get_running_loop().set_task_factory(
                 lambda loop, coro, **options: asyncio.Task(coro, loop=loop, **options)
@@ -391,7 +391,7 @@ async def tagged(n: int) -> list[str]:
 
 def test_a_hundred_concurrent_runs_in_two_apps_do_not_see_each_others_context(tmp_path: Path) -> None:
     async def main() -> None:
-        one, two = hf.connect(str(tmp_path / "one.db")), hf.connect(str(tmp_path / "two.db"))
+        one, two = (hf.connect(str(tmp_path / name), agents=[tagged]) for name in ("one.db", "two.db"))
         async with one, two:
             runs = [await (one if n % 2 else two).start(tagged(n), id=f"run-{n}") for n in range(100)]
             for n, run in enumerate(runs):

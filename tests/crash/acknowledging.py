@@ -84,7 +84,7 @@ AGENTS: dict[str, hf.Agent[[int], int]] = {"inline": inline, "queued": queued, "
 
 
 async def main(url: str, run_id: str, name: str, n: str = "2") -> Any:
-    async with hf.connect(url) as app:
+    async with hf.connect(url, agents=AGENTS.values()) as app:
         ticks, began = 0, time.monotonic()
 
         async def tick() -> None:

@@ -16,7 +16,7 @@ async def double(n: int) -> int:
 
 def main(url: str) -> int:
     loop = asyncio.new_event_loop()
-    app = hf.connect(url)
+    app = hf.connect(url, agents=[double])
     loop.run_until_complete(app.__aenter__())
     first = loop.run_until_complete(app.start(double(1), id="before"))
     loop.run_until_complete(first.result())

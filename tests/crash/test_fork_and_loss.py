@@ -142,7 +142,8 @@ def test_twenty_starts_of_one_id_are_one_run(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv(name, value)
 
     async def start() -> list[hf.Run[int] | BaseException]:
-        async with hf.connect(place.url) as one, hf.connect(place.url) as other:
+        one, other = (hf.connect(place.url, agents=[plain.changes]) for _ in range(2))
+        async with one, other:
             calls = [(app, plain.changes(n)) for n in (1, 2) for app in (one, other) for _ in range(5)]
             started = await asyncio.gather(*(app.start(call, id="r") for app, call in calls), return_exceptions=True)
             results = [await run.result() for run in started if isinstance(run, hf.Run)]

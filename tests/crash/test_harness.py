@@ -96,6 +96,9 @@ def with_head(row: RunRow, records: list[Record]) -> History:
     return replace(row, head_seq=len(records)), records
 
 
+DOUBT = {"why": "in doubt", "waits": [{"kind": "doubt", "key": "post#1", "due": None}], "due": None, "mail": 0}
+WAIT = {"why": "signal", "waits": [{"kind": "signal", "key": "look#1", "due": None, "name": "go"}], "mail": 0}
+
 WRONG: dict[str, tuple[Callable[[RunRow, list[Record]], History], str]] = {
     "a record is missing": (lambda w, r: (w, r[:4] + r[5:]), "gaps"),
     "a fenced worker wrote": (
@@ -139,10 +142,43 @@ WRONG: dict[str, tuple[Callable[[RunRow, list[Record]], History], str]] = {
         "about nothing",
     ),
     "in doubt about what is known": (
-        lambda w, r: with_head(
-            replace(w, status=Status.in_doubt, reason={"why": "in doubt", "effects": [{"key": "post#1"}]}), r[:-1]
-        ),
+        lambda w, r: with_head(replace(w, status=Status.in_doubt, reason=DOUBT), r[:-1]),
         "whose last record is done",
+    ),
+    "waiting for what has ended": (
+        lambda w, r: with_head(replace(w, status=Status.waiting, reason=WAIT), r[:-1]),
+        "look#1, which has ended",
+    ),
+    "claimable too late": (
+        lambda w, r: with_head(replace(w, status=Status.waiting, reason=WAIT, wake_at=7), r[:-1]),
+        "would be claimed at 7",
+    ),
+    "queued for nobody": (lambda w, r: with_head(replace(w, status=Status.queued), r[:-1]), "ever claim it"),
+    "decided twice": (
+        lambda w, r: with_head(
+            w,
+            again(
+                again(r, find(r, Kind.done, "look#1"), key="x#1", kind=Kind.decided, payload="{}"),
+                -2,
+                kind=Kind.decided,
+            ),
+        ),
+        "x#1: decided at",
+    ),
+    "cancelled and done": (
+        lambda w, r: with_head(w, again(r, find(r, Kind.done, "look#1"), key="", kind=Kind.noted, name="cancel")),
+        "and was cancelled at seq",
+    ),
+    "a person's act with more": (
+        lambda w, r: (
+            replace(w, epoch=2, head_seq=len(r) + 1),
+            [
+                *(x._replace(seq=n) for n, x in enumerate(r[:-1], start=1)),
+                r[-1]._replace(epoch=2, key="", kind=Kind.noted, name="paused", payload="{}"),
+                r[-1]._replace(epoch=2, seq=r[-1].seq + 1),
+            ],
+        ),
+        "not with a claim",
     ),
     "mail that was never accepted": (lambda w, r: (replace(w, mail=2), r), "its counter is 2"),
 }

@@ -75,7 +75,7 @@ def test_the_run_fails_once_and_the_store_goes_on(agent: hf.Agent[[str, str], No
     url = str(tmp_path / "store.db")
 
     async def run() -> tuple[BaseException | None, int, hf.Status]:
-        async with hf.connect(url) as app:
+        async with hf.connect(url, agents=[agent, bystander]) as app:
             failing = await app.start(agent(name, str(calls)), id="r")
             other = await app.start(bystander(1))
             async with asyncio.timeout(10):

@@ -80,7 +80,26 @@ def test_a_token_is_all_another_process_needs(tmp_path: Path) -> None:
                 await client.resume(f"{run.id}@other")
             with pytest.raises(hf.RunNotFound):
                 await client.get("nothing").status()
-            assert await (await client.start(other("x"))).result() == "x"
+
+    asyncio.run(go())
+
+
+def test_what_a_client_starts_is_executed_by_a_worker(tmp_path: Path) -> None:
+    async def go() -> None:
+        url = str(tmp_path / "s.db")
+        BODIES.clear()
+        async with hf.connect(url) as client:
+            run = await client.start(echo("q"), id="r")
+            assert await run.status() is hf.Status.queued
+            assert (await client.start(echo("q"), id="r")).id == run.id
+            with pytest.raises(hf.ConflictingStart):
+                await client.start(echo("other"), id="r")
+            with pytest.raises(TimeoutError):
+                await run.result(timeout=0.1)
+            assert BODIES == []
+            async with hf.connect(url, agents=[echo]):
+                assert await run.result(timeout=10) == "q"
+        assert BODIES == ["q"]
 
     asyncio.run(go())
 

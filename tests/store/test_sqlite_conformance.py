@@ -9,18 +9,20 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing import conformance
+from holdfast.testing import conformance, conformance_mail, conformance_waiting
+from holdfast.testing.samples import Case
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.__name__)
-def test_conformance(case: conformance.Case, tmp_path: Path) -> None:
+def test_conformance(case: Case, tmp_path: Path) -> None:
     asyncio.run(case(lambda: SqliteStore(tmp_path / "runs.db")))  # type: ignore[arg-type]
 
 
 def test_every_case_is_listed() -> None:
     defined = {
         function
-        for name, function in inspect.getmembers(conformance, inspect.iscoroutinefunction)
+        for module in (conformance, conformance_waiting, conformance_mail)
+        for name, function in inspect.getmembers(module, inspect.iscoroutinefunction)
         if list(inspect.signature(function).parameters) == ["make"]
     }
     assert defined == set(conformance.CASES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -60,7 +61,7 @@ def test_nobody_else_can_read_the_files_even_with_umask_zero(tmp_path: Path) -> 
                 "a",
                 "a/b",
                 *(f"a/b/runs.db{suffix}" for suffix in ("", "-wal", "-shm", "-workers")),
-                *(f"a/b/runs.db-workers/{name}.lock" for name in ("open", ALICE)),
+                *(f"a/b/runs.db-workers/{name}" for name in ("open.lock", f"{ALICE}.lock", "bell")),
             }
             for name, mode in found.items():
                 assert mode == (0o700 if (tmp_path / name).is_dir() else 0o600), name
@@ -417,16 +418,47 @@ def test_listings_use_an_index() -> None:
     connection.execute(migrate.migrations("sqlite")[0].sql)
     queries = load_queries("sqlite")
     for name in queries:
-        if name.startswith("runs_") or name in ("run", "records", "mail", "ownerless"):
+        if name.startswith(("runs_", "questions_", "definitions_", "owned_", "ready_", "line_", "keys_")) or name in (
+            "run",
+            "existing",
+            "records",
+            "records_of_runs",
+            "mail",
+            "mail_of_runs",
+            "mail_counts",
+            "due_in_line",
+            "next_wake",
+            "ownerless",
+        ):
             bindings = 9 if ":" not in queries[name] else None
             sql = "EXPLAIN QUERY PLAN " + queries[name]
             if bindings is None:
                 plan = [str(row[3]) for row in connection.execute(sql, apsw_bindings(queries[name]))]
             else:
                 plan = [str(row[3]) for row in connection.execute(sql, (None,) * queries[name].count("?"))]
-            touching = [step for step in plan if " runs" in step or " records" in step or " mailbox" in step]
+            tables = (" runs", " records", " mailbox", " questions", " definitions")
+            touching = [step for step in plan if any(table in step for table in tables)]
             assert touching, (name, plan)
             assert all("USING" in step for step in touching), (name, plan)
+
+
+def test_writes_find_their_runs_by_id() -> None:
+    connection = apsw.Connection(":memory:")
+    connection.execute(migrate.migrations("sqlite")[0].sql)
+    queries = load_queries("sqlite")
+    found = 0
+    for name in queries:
+        for count in (1, 64):
+            sql = queries.rows(name, count)
+            if "UPDATE runs" not in sql and name not in ("appendable", "claimable", "claimed"):
+                continue
+            most = max(map(int, re.findall(r"\?(\d+)", sql)), default=sql.count("?"))
+            bindings = apsw_bindings(sql) if ":" in sql else (None,) * most
+            plan = [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + sql, bindings)]
+            assert "SEARCH runs USING PRIMARY KEY (id=?)" in plan, (name, count, plan)
+            assert not any("SCAN runs" in step for step in plan), (name, count, plan)
+            found += 1
+    assert found > 10
 
 
 def apsw_bindings(sql: str) -> dict[str, None]:

@@ -22,7 +22,8 @@ _CALLS = "pwrite64,write,fdatasync,fsync,ftruncate,unlink"
 _SCRIPT = """
 import asyncio, os, sys
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, new_run, opened
+from holdfast.model import Claim
+from holdfast.testing.samples import ALICE, append, extend, left, mail_for, new_run, opened, parked, taken_over
 
 async def main():
     acks = os.open(sys.argv[2], os.O_WRONLY)  # a pipe: it survives us
@@ -36,6 +37,12 @@ async def main():
                 for step in steps:
                     assert store.commit_inline(step) or (await append(store, step))[0] == "committed"
             rows = [step.row for step in steps]
+            if number == 3:
+                await asyncio.gather(*(store.send(mail_for(row.id), wake=left) for row in rows))
+                parks = [parked(row, "noted", mail=1, wake_at=1) for row in rows]
+                assert set(await append(store, *parks)) == {"committed"}
+                rows = [taken_over(park.row, wake_at=None) for park in parks]
+                assert all(await store.claim_many([Claim(row, 1, None) for row in rows], owner=ALICE))
             os.write(acks, "".join(f"{row.id} {row.head_seq}\\n" for row in rows).encode())
 
 asyncio.run(main())
@@ -50,6 +57,8 @@ async def stored(path: Path) -> dict[str, int]:
             records = await store.records(row.id)
             assert [record.seq for record in records] == list(range(1, row.head_seq + 1))
             assert records[-1].hash == row.head_hash
+            assert len(await store.mail(row.id, after=0)) == row.mail
+            assert (row.owner is None) == (row.status == "waiting")
             found[str(row.id)] = row.head_seq
         return found
 

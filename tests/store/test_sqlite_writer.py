@@ -18,9 +18,9 @@ import apsw
 import pytest
 
 from holdfast.errors import StoreError, StoreFull
-from holdfast.model import Applied, Kind, RunFilter, RunRow
+from holdfast.model import Applied, Kind, RunFilter, RunRow, Sent
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, mail_for, new_run, new_worker, opened, taken_over
+from holdfast.testing.samples import ALICE, append, extend, mail_for, new_run, new_worker, opened, taken_over, woken
 
 
 class FaultyFile(apsw.VFSFile):
@@ -94,13 +94,13 @@ def test_after_a_failed_sync_every_write_is_decided_once(tmp_path: Path, disk: F
             results, claim, number, created = await asyncio.gather(
                 append(store, *steps),
                 store.claim(claimed, owner=ALICE, expected_epoch=1, expected_owner=ALICE),
-                store.send(mail_for(rows[0].id), wake=None),
+                store.send(mail_for(rows[0].id), wake=woken),
                 store.create(new_run("r_new"), owner=ALICE),
             )
             assert disk.failing_syncs == 0
             assert results == [Applied.committed] * 3
             assert claim
-            assert number == 1
+            assert number == Sent(1, is_new=True)
             assert store._writer.connection is not used, "a failed sync must not be repeated"  # type: ignore[attr-defined]
             for step in steps:
                 assert len(await store.records(step.row.id)) == 3

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 import holdfast
+from holdfast.app import Holdfast
 from holdfast.cli.failure import INTERRUPTED, OK, TIMEOUT, code_of
 from holdfast.cli.setup import Setup
 from holdfast.cli.text import SHAPES, clean, duration, paint, shorten, to_json
@@ -25,7 +26,6 @@ from holdfast.errors import CorruptJournal, RunError, RunFailed
 from holdfast.handle import Run
 from holdfast.history import info_of
 from holdfast.model import Kind, RunId, Status
-from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent
 from holdfast.worker.executor import Executor
@@ -40,19 +40,9 @@ _OWN_FRAMES = (os.path.dirname(holdfast.__file__) + os.sep, "concurrent/futures/
 @asynccontextmanager
 async def executing(setup: Setup, agents: Iterable[Agent[..., Any]]) -> AsyncIterator[Executor]:
     """An executor that takes up nothing by itself: the user asked for one run, not for all that are left over."""
-    settings = Settings()
-    store = open_store(store_url(setup.db), settings=settings)
-    await store.open()
-    executor = Executor(store, settings, (), 100)
-    try:
-        for agent in agents:
-            executor.know(agent)
-        yield executor
-    finally:
-        try:
-            await executor.close()
-        finally:
-            await store.close()
+    app = Holdfast(store_url(setup.db), agents=tuple(agents), concurrency=100, settings=Settings(), only_own=True)
+    async with app:
+        yield app.executor
 
 
 class Attempt:
@@ -104,7 +94,7 @@ class Attempt:
         self.run_id = run.id
         watcher = asyncio.create_task(self._show_progress(run, store)) if self._shows_progress else None
         try:
-            value = await run.result(timeout=timeout_s)
+            value = await run.result_or_needs(timeout=timeout_s)
         except TimeoutError:
             self.exit_code = TIMEOUT
             self._clear()

@@ -12,13 +12,16 @@ import click
 from holdfast.cli.setup import Setup
 from holdfast.cli.text import clean, paint
 from holdfast.errors import (
+    AlreadyDecided,
     AlreadySettled,
     AmbiguousId,
     ConflictingStart,
     CorruptJournal,
     HoldfastError,
     NeedsHuman,
+    QuestionChanged,
     RunBlocked,
+    RunFinished,
     RunNotFound,
     StoreCorrupt,
     UsageError,
@@ -55,7 +58,7 @@ def code_of(error: BaseException) -> int:
             return USAGE
         case RunNotFound():
             return NOT_FOUND
-        case ConflictingStart() | AlreadySettled():
+        case ConflictingStart() | AlreadySettled() | AlreadyDecided() | QuestionChanged() | RunFinished():
             return CONFLICT
         case CorruptJournal() | StoreCorrupt():
             return INTEGRITY

@@ -10,9 +10,10 @@ import click
 
 from holdfast import control
 from holdfast.cli.failure import USAGE, Failure
+from holdfast.cli.given import parse_json
 from holdfast.cli.in_doubt import find_doubts
+from holdfast.cli.prompts import confirm
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.source import parse_json
 from holdfast.cli.stores import existing_store, run_argument
 from holdfast.cli.text import clean, to_json
 from holdfast.codec import coder_for, encode_error
@@ -60,7 +61,7 @@ def resolve_command(
 
     run_id, chosen, attempt = asyncio.run(choose())
     if not yes:
-        _confirm(f"{chosen} of run {run_id}: {words}. This is final.")
+        confirm(f"{chosen} of run {run_id}: {words}. This is final.")
 
     async def settle() -> None:
         async with existing_store(setup, read_only=False) as store:
@@ -103,10 +104,3 @@ async def _choose(store: Store, run_id: str, key: str | None) -> tuple[str, int]
         keys = ", ".join(doubt.info.key for doubt in doubts)
         raise Failure(f"Run {run_id} has several effects in doubt: {keys}. Say which.", USAGE)
     return doubts[0].info.key, doubts[0].info.attempt
-
-
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise Failure(f"{question} Nobody can be asked here; pass --yes if you are sure.", USAGE)
-    if not click.confirm(clean(question), err=True):
-        raise Failure("Nothing was changed.")

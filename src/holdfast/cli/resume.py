@@ -4,41 +4,152 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
+from typing import Any
 
 import click
 
 from holdfast import control
+from holdfast.app import Holdfast
+from holdfast.cli.clients import with_app
 from holdfast.cli.execution import Attempt, executing
-from holdfast.cli.failure import USAGE, Failure
+from holdfast.cli.failure import OK, USAGE, Failure
+from holdfast.cli.selection import (
+    Filters,
+    Outcome,
+    Told,
+    act_on,
+    actor_options,
+    already,
+    chosen,
+    filter_options,
+    report,
+)
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, is_source, known_agents, split_source
-from holdfast.cli.stores import check_exists, complete_run
+from holdfast.cli.stores import check_exists, complete_run, with_store
 from holdfast.cli.text import clean
+from holdfast.handle import Run
+from holdfast.history import RunInfo
 from holdfast.model import Kind, RunRow, Status
 from holdfast.store.base import Store
 
+_CUT_OFF = "a worker takes it over, or holdfast resume RUN FILE"
+#: What helps runs that are not paused.
+_ADVICE = {
+    Status.blocked: "it needs a fix (holdfast show RUN), then holdfast resume RUN FILE",
+    Status.in_doubt: "settle it (holdfast in-doubt)",
+    Status.waiting: "it waits (holdfast show RUN)",
+    Status.quarantined: "its stored data is damaged (holdfast verify RUN)",
+}
+
 
 @command("resume")
-@click.argument("given", metavar="RUN [FILE[:AGENT]]...", nargs=-1, required=True, shell_complete=complete_run)
+@click.argument("given", metavar="[RUN]... [FILE[:AGENT]]...", nargs=-1, shell_complete=complete_run)
+@filter_options
 @click.option("--app", metavar="FILE", help="Where the agent's code is. [env: HOLDFAST_APP]")
 @click.option("--retry", is_flag=True, help="Open a failed or cancelled run again; what was done is kept.")
-@click.option("--note", default="", metavar="TEXT", help="Why it is resumed or retried; kept in the journal.")
+@actor_options
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
 )
 def resume_command(
-    setup: Setup, given: tuple[str, ...], app: str | None, retry: bool, note: str, timeout_s: float | None
+    setup: Setup,
+    given: tuple[str, ...],
+    agent: str | None,
+    queue: str | None,
+    statuses: tuple[str, ...],
+    every: bool,
+    app: str | None,
+    retry: bool,
+    note: str,
+    by: str | None,
+    timeout_s: float | None,
 ) -> int:
-    """Have a run go on where it was.
+    """Have runs go on where they were.
 
-    Needs the agent's code: FILE, --app, HOLDFAST_APP, or `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml.
-    A run that is done prints its result; one that failed is opened again with --retry only.
+    A paused run is handed to the workers: no code is needed. With FILE or --app the run is executed here, and its
+    result printed. That is also how a run that is blocked, or was cut off, goes on without a worker; its code may then
+    come from HOLDFAST_APP, or from `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml. A run that is done
+    prints its result; one that failed is opened again with --retry only.
 
     \b
+    holdfast resume issue-7 issue-8
+    holdfast resume --agent research
     holdfast resume issue-7 agent.py
-    holdfast resume agent.py:research issue-7
     """
-    wanted, sources = _sorted_out(given)
+    filters = Filters(agent, queue, statuses, every)
+    runs, sources = _sorted_out(given)
+    filters.check(runs, "resume")
+    has_code = bool(sources or app or retry)
+    if filters.is_given or len(runs) > 1:
+        if has_code:
+            raise Failure(f"One run can be executed here, not several; got {' '.join(given) or filters}.", USAGE)
+        return _hand_over(setup, runs, filters, note, by)
+    if not has_code and with_store(setup, lambda store: _is_held(store, runs[0])):
+        return _hand_over(setup, runs, filters, note, by)
+    return execute_here(setup, runs[0], sources, app, retry=retry, note=note, by=by, timeout_s=timeout_s)
+
+
+async def _is_held(store: Store, given: str) -> bool:
+    """Is it paused, or with a worker that may be about to pause it? Then no code is needed."""
+    row = await control.find(store, given)
+    return row.status is Status.paused or (row.owner is not None and row.owner not in await store.dead_workers())
+
+
+# by the workers
+
+
+def _hand_over(setup: Setup, runs: list[str], filters: Filters, note: str, by: str | None) -> int:
+    async def resume(run: Run[Any], was: RunInfo) -> Told:
+        if was.status is Status.paused or (was.status is Status.running and not was.is_lost):
+            await run.resume(by=by, note=note)  # one that is running may be about to pause
+            return await run.status(), "resumed" if was.status is Status.paused else "goes on", OK
+        if was.status.is_final:
+            return already(was.status)
+        advice = _CUT_OFF if was.is_lost else _ADVICE.get(was.status, "it goes on by itself")
+        return was.status, f"not paused: {advice}", OK
+
+    async def work(client: Holdfast) -> tuple[list[Outcome], bool]:
+        outcomes = await act_on(client, await chosen(client, runs, filters, [Status.paused]), resume)
+        return outcomes, await has_worker(client)
+
+    outcomes, is_worked = with_app(setup, work)
+    code = report(setup, outcomes, nothing=f"No paused run ({filters}).", was_named=bool(runs))
+    if not is_worked and any(o.status is Status.queued for o in outcomes):
+        tell_no_worker(next(o.run.id for o in outcomes if o.status is Status.queued))
+    return code
+
+
+async def has_worker(client: Holdfast) -> bool:
+    """Is a worker alive that may take up what is queued?"""
+    return any(worker.alive for worker in await client.workers())
+
+
+def tell_no_worker(run_id: str) -> None:
+    """Nothing will happen by itself: say what to do."""
+    print(
+        f"No worker is alive to take it up. Start one: holdfast worker FILE; or execute it here: "
+        f"holdfast resume {shlex.quote(clean(run_id, one_line=True))} FILE",
+        file=sys.stderr,
+    )
+
+
+# here
+
+
+def execute_here(
+    setup: Setup,
+    wanted: str,
+    sources: list[str],
+    app: str | None,
+    *,
+    retry: bool,
+    note: str,
+    by: str | None,
+    timeout_s: float | None,
+) -> int:
+    """Execute one run in this process to its end."""
     check_exists(setup)
     agents = known_agents(sources, app)
 
@@ -50,9 +161,9 @@ def resume_command(
                 _check_agent(row, agents, sources, await _last_source(executor.store, row))
             attempt.started(run)
             if retry and row.status in (Status.failed, Status.cancelled):
-                await run.retry(note=note)
+                await run.retry(note=note, by=by)
             else:
-                await run.resume(note=note)
+                await run.resume(note=note, by=by)
             return await attempt.outcome(run, executor.store, timeout_s)
 
     code = "".join(f" {shlex.quote(each)}" for each in sources) + (f" --app {shlex.quote(app)}" if app else "")
@@ -67,15 +178,15 @@ async def _last_source(store: Store, row: RunRow) -> str:
     return "FILE.py"
 
 
-def _sorted_out(given: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The run and the sources, in either order."""
+def _sorted_out(given: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The runs and the sources, in any order."""
+    if len(given) == 1:
+        return [given[0]], []
     sources = [each for each in given if is_source(each)]
     runs = [each for each in given if not is_source(each)]
-    if len(given) == 1:
-        return given[0], []
-    if len(runs) != 1:
+    if sources and len(runs) != 1:
         raise Failure(f"Give one run and the file with its agent; got {' '.join(given)}.", USAGE)
-    return runs[0], sources
+    return runs, sources
 
 
 def _check_agent(row: RunRow, agents: Found, sources: list[str], last: str) -> None:

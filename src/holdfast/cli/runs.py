@@ -8,10 +8,12 @@ import sys
 
 import click
 
+from holdfast.cli.clients import complete_defined
 from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import with_store
 from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, table, to_json
+from holdfast.cli.waits import needs_answer, now_of
 from holdfast.clock import now_us
 from holdfast.errors import CorruptJournal
 from holdfast.history import RunInfo, info_of
@@ -26,6 +28,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 @click.option("--status", "statuses", multiple=True, type=click.Choice([*Status]), help="Only these; may be repeated.")
 @click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @click.option("--thread", metavar="ID", help="Only runs of this thread.")
+@click.option("--queue", metavar="NAME", shell_complete=complete_defined("queue"), help="Only runs of this queue.")
 @click.option("--since", metavar="AGE", help="Only runs started within 30m, 12h, 7d, …")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--cursor", metavar="RUN", help="List on after this run (the last one of the page before).")
@@ -34,6 +37,7 @@ def runs_command(
     statuses: tuple[str, ...],
     agent: str | None,
     thread: str | None,
+    queue: str | None,
     since: str | None,
     limit: int,
     cursor: str | None,
@@ -46,6 +50,7 @@ def runs_command(
         status=frozenset(Status(each) for each in statuses) or None,
         agent=agent,
         thread_id=None if thread is None else ThreadId(thread),
+        queue=queue,
         since=None if since is None else now_us() - _age_us(since),
         limit=limit + 1,
         before_id=None if cursor is None else RunId(cursor),
@@ -89,7 +94,17 @@ def _age_us(text: str) -> int:
 def _line(info: RunInfo) -> str:
     status = "cut_off" if info.is_lost else info.status.value
     started = info.created_at.isoformat(timespec="seconds")
-    parts = (info.id, status, info.agent, info.now, info.steps, info.effects, started, f"{info.cost:g}", info.thread_id)
+    parts = (
+        info.id,
+        status,
+        info.agent,
+        now_of(info),
+        info.steps,
+        info.effects,
+        started,
+        f"{info.cost:g}",
+        info.thread_id,
+    )
     return "\t".join(clean(str(part), one_line=True) for part in parts)
 
 
@@ -106,7 +121,7 @@ def _show_table(infos: list[tuple[RunInfo, bool]], following: str | None, has_co
                 f"{shape} {word}",
                 clean(info.id, one_line=True),
                 clean(info.agent, one_line=True),
-                clean(info.now, one_line=True),
+                clean(now_of(info), one_line=True),
                 str(info.steps + info.effects),
                 duration(max(0.0, now - info.created_at.timestamp())),
                 amount(info.cost),
@@ -122,9 +137,12 @@ def _show_table(infos: list[tuple[RunInfo, bool]], following: str | None, has_co
 
 def _footer(infos: list[RunInfo], following: str | None) -> str:
     parts = [count(len(infos), "run")]
+    asking = sum(needs_answer(info) for info in infos)
     doubts = sum(info.status is Status.in_doubt for info in infos)
     blocked = sum(info.status is Status.blocked for info in infos)
     lost = sum(info.is_lost for info in infos)
+    if asking:
+        parts.append(f"{asking} need{'s' if asking == 1 else ''} you (holdfast questions)")
     if doubts:
         parts.append(f"{doubts} in doubt (holdfast in-doubt)")
     if blocked:

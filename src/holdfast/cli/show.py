@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import groupby
 from typing import Any
 
 import click
 
 from holdfast import control
 from holdfast.cli.failure import INTEGRITY, OK
+from holdfast.cli.frames import next_steps
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.story import story_of
-from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, paint, shorten, to_json, width
+from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, paint, shorten, to_json
+from holdfast.cli.timeline import painted, timeline_lines, with_deciders
+from holdfast.cli.waits import now_of
 from holdfast.history import (
     DoubtInfo,
     Receipt,
@@ -32,22 +32,8 @@ from holdfast.history import (
     verify,
 )
 from holdfast.journal.blobs import stored_text
-from holdfast.model import Kind, Record, RunId
+from holdfast.model import Kind, Record, RunId, Status
 from holdfast.store.base import Store
-
-_MARKS = {
-    "done": ("✔", "green"),
-    "failed": ("✖", "red"),
-    "expired": ("✖", "red"),
-    "cancelled": ("⊘", "dim"),
-    "in doubt": ("◈", "magenta"),
-    "cut off": ("↯", "yellow"),
-    "running": ("▶", "blue"),
-    "to be retried": ("↻", "yellow"),
-    "not stored": ("▲", "yellow"),
-    "retried": ("↻", "yellow"),
-}
-_GROUPED_FROM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +89,13 @@ async def _read(store: Store, given: str) -> Shown:
     assert loaded is not None
     row, records = loaded
     is_lost = row.owner is not None and row.owner in await store.dead_workers()
+    asked = await store.questions(run_id=row.id, only_open=False)
     created = next((r.args for r in records if r.kind == Kind.created), None)
     ended = next((r.payload for r in reversed(records) if r.kind == Kind.finished and r.name == "done"), None)
     return Shown(
         info_of(row, is_lost=is_lost),
         records,
-        timeline_of(row, records, is_lost=is_lost),
+        with_deciders(timeline_of(row, records, is_lost=is_lost), asked),
         receipts_of(row, records),
         in_doubt_of(row, records) if verification.is_ok else [],
         verification,
@@ -150,33 +137,22 @@ def _print_table(shown: Shown, has_color: bool, columns: int) -> None:
         if text and text != "{}":
             print(f"{paint(pad(label, 8), 'dim', has_color)}{shorten(clean(text, one_line=True), columns - 9)}")
     print()
-    day: object = None
-    rows = _rows(shown.timeline)
-    names = min(max([width(row[1]) for row in rows], default=0), max(20, columns // 3))
-    for item, name, kind, mark, style, took, detail in rows:
-        local = item.at.astimezone()
-        if local.date() != day:
-            day = local.date()
-            print(paint(f"{day}", "dim", has_color))
-        if item.kind in ("outage", "resumed"):
-            print(paint(_outage(item, columns), "yellow", has_color))
-            continue
-        start = f"{local:%H:%M:%S}  {pad(shorten(name, names), names)}  {pad(kind, 8)}"
-        rest = f"{pad(mark, 3)} {took:>6}  {detail}".rstrip()
-        print(f"{start}{paint(shorten(rest, max(20, columns - width(start) - 1)), style, has_color)}")
+    for line in timeline_lines(shown.timeline, columns):
+        print(painted(line, has_color))
     for lines in (_doubt_lines(shown), _receipt_lines(shown.receipts)):
         if lines:
             print()
-        for line in lines:
-            print(shorten(line, columns - 1) if "holdfast" not in line else line)
-    for line in _next_lines(shown.info):
-        print(paint(line, "bold", has_color))
+        for text in lines:
+            print(shorten(text, columns - 1) if "holdfast" not in text else text)
+    for text in _next_lines(shown.info):
+        print(paint(text, "bold", has_color))
 
 
 def _header(shown: Shown, has_color: bool) -> str:
     info, checked = shown.info, shown.verification
     shape, word, style = LOST if info.is_lost else SHAPES[info.status]
-    status = f"{shape} {word}" + (f": {clean(info.now, one_line=True)}" if info.now and not info.is_lost else "")
+    now = clean(now_of(info), one_line=True)
+    status = f"{shape} {word}" + (f": {now}" if now and not info.is_lost else "")
     verified = (
         f"✔ verified {checked.records}/{info.records}" if checked.is_ok else f"✖ damaged at seq {checked.seq or '?'}"
     )
@@ -189,60 +165,6 @@ def _header(shown: Shown, has_color: bool) -> str:
         amount(info.cost),
     ]
     return "  ".join([*title, paint(status, style, has_color)]) + "\n" + "  ".join(part for part in facts if part)
-
-
-Row = tuple[TimelineItem, str, str, str, str, str, str]
-
-
-def _rows(timeline: list[TimelineItem]) -> list[Row]:
-    """What to print: without what only machines need, and with long series of the same call on one line."""
-    told = [
-        i for i in timeline if i.kind not in ("now", "started") and not (i.kind == "timeout" and i.status == "done")
-    ]
-    rows: list[Row] = []
-    for (name, kind, status), series in groupby(told, key=lambda i: (i.name, i.kind, i.status)):
-        items = list(series)
-        if len(items) >= _GROUPED_FROM and status == "done" and kind in ("step", "effect", "child"):
-            took_s = sum(item.took_s or 0 for item in items)
-            shown = f"{name} ×{len(items)}"
-            detail = f"{items[0].key} … {items[-1].key}"
-            rows.append(
-                (
-                    items[-1],
-                    clean(shown, one_line=True),
-                    kind,
-                    *_MARKS[status],
-                    duration(took_s),
-                    clean(detail, one_line=True),
-                )
-            )
-        else:
-            rows += [_row(item) for item in items]
-    return rows
-
-
-def _row(item: TimelineItem) -> Row:
-    mark, style = _MARKS.get(item.status, ("·", ""))
-    if "in doubt (" in item.detail and item.status in ("done", "failed"):
-        mark = f"◈→{mark}"
-    name = item.key or (item.name if item.kind in ("note", "patched") else item.kind)
-    kind = "" if item.kind in ("finished", "retried", "note", "patched") else item.kind
-    took = "" if item.took_s is None else duration(item.took_s)
-    word = item.status if item.status not in ("done", "failed", "retried") or item.kind == "finished" else ""
-    detail = ": ".join(part for part in (word, clean(item.detail, one_line=True)) if part)
-    return item, clean(name, one_line=True), kind, mark, style, took, detail
-
-
-def _outage(item: TimelineItem, columns: int) -> str:
-    down_s = item.took_s or 0.0
-    at, down = f"{item.at.astimezone():%H:%M:%S}", duration(down_s)
-    lost, _, resumed = re.sub(r"\b(w_\w{4})\w+", r"\1…", clean(item.detail, one_line=True)).partition(", ")
-    if item.kind == "outage":
-        before = f"{datetime.fromtimestamp(item.at.timestamp() - down_s).astimezone():%H:%M:%S}"
-        full = f"          ┄┄ {before} process {lost} ┄┄ {at} {resumed} ┄┄ down {down} ┄┄"
-        short = f"          ┄┄ {before} process lost ┄┄ {at} resumed ┄┄ down {down} ┄┄"
-        return full if width(full) < columns else short
-    return shorten(f"          ┄┄ {at} resumed {lost}{f', {resumed}' if resumed else ''} after {down} ┄┄", columns - 1)
 
 
 def _doubt_lines(shown: Shown) -> list[str]:
@@ -282,6 +204,9 @@ def _next_lines(info: RunInfo) -> list[str]:
         reason = info.reason or {}
         told = [clean(str(reason[k]), one_line=True) for k in ("detail", "advice") if reason.get(k)]
         return ["", *told]
+    if info.status in (Status.waiting, Status.paused):
+        steps = next_steps(info)
+        return ["", *(f"Have it go on with: {step}" for step in steps)] if steps else []
     return []
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.cli.failure import FAILED, USAGE, Failure
+from holdfast.cli.given import parse_json, text_of
 from holdfast.verbs.child import Agent, Call
 
 Found = dict[str, Agent[..., Any]]
@@ -244,7 +245,7 @@ def _misfit(name: str, text: str, error: ValidationError) -> Failure:
 
 def _read(agent: Agent[..., Any], signature: inspect.Signature, given: str) -> tuple[list[Any], dict[str, Any]]:
     """--input: an object with the arguments by name, a list of them, or the value of the only one."""
-    value = parse_json(_input_text(given), "--input")
+    value = parse_json(text_of(given, "--input"), "--input")
     hints = _hints(agent)
     parameters = signature.parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -256,19 +257,3 @@ def _read(agent: Agent[..., Any], signature: inspect.Signature, given: str) -> t
     if isinstance(value, list) and len(value) <= len(parameters):
         return [_from_json(hints.get(n, Any), v, n) for n, v in zip(parameters, value, strict=False)], {}
     raise Failure(f"--input takes an object with the arguments by name. It takes: {_usage(agent, signature)}", USAGE)
-
-
-def _input_text(given: str) -> str:
-    try:
-        if given == "-":
-            return sys.stdin.read()
-        return Path(given[1:]).read_text() if given.startswith("@") else given
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"--input {given} cannot be read: {error}.", USAGE) from error
-
-
-def parse_json(text: str, what: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise Failure(f"{what} is not JSON: {error}. A text needs quotes: '\"like this\"'.", USAGE) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.cli.text import SHAPES, amount, count, duration
+from holdfast.cli.waits import now_of
 from holdfast.history import Receipt, RunInfo, TimelineItem
 
 
@@ -27,7 +28,8 @@ def story_of(info: RunInfo, timeline: list[TimelineItem], receipts: list[Receipt
         state = (
             "cut off: its process died, and any worker may go on with it" if info.is_lost else SHAPES[info.status][1]
         )
-        yield f"Now it is {state}{f' ({info.now})' if info.now and not info.is_lost else ''}."
+        now = now_of(info)
+        yield f"Now it is {state}{f' ({now})' if now and not info.is_lost else ''}."
 
 
 def _done(calls: list[TimelineItem]) -> Iterator[str]:
@@ -36,6 +38,11 @@ def _done(calls: list[TimelineItem]) -> Iterator[str]:
         names = list(dict.fromkeys(call.name for call in calls))
         shown = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
         yield f"{count(len(calls), 'call')} succeeded in {took}: {shown}."
+
+
+def _waited(item: TimelineItem) -> str:
+    what = {"ask": "", "receive": f"signal {item.name.partition('.')[2]}", "sleep": "the time came"}[item.kind]
+    return f"{what} {item.detail}".strip()
 
 
 def _sentence(item: TimelineItem, receipts: Iterator[Receipt]) -> str:
@@ -59,6 +66,18 @@ def _sentence(item: TimelineItem, receipts: Iterator[Receipt]) -> str:
             return f"{what}, begun at {at}, is {status}{detail}."
         case "timeout", "expired":
             return f"A timeout expired at {at}."
+        case "note", ("paused" | "resumed" | "told to stop"):
+            return f"At {at} it was {item.status}{f' {item.detail}' if item.detail else ''}."
+        case (("ask" | "receive" | "sleep"), "waiting"):
+            what = item.detail if item.kind == "sleep" else _waited(item)
+            return f"At {at} it began to wait: {what}."
+        case (("ask" | "receive" | "sleep"), status):
+            how = {"ask": "it had an answer", "receive": "it received", "sleep": "it woke up"}[item.kind]
+            how = how if status == "done" else f"it waited no longer ({status})"
+            return f"At {at}, after {duration(item.took_s or 0)}, {how}: {_waited(item)}."
+        case "interrupt", _:
+            said = "it replied" if item.name.endswith(".end") else "it was interrupted"
+            return f"At {at} {said} {item.detail}."
         case "note", _:
             return f"Note at {at} on {what}{detail}."
         case _:

@@ -15,14 +15,25 @@ Three kinds of coders read and write that format. They differ in how they know t
 Live equals replay: whoever calls a step gets what `roundtrip` decoded, never the object that the step returned.
 
 To read: `refusal`, `fastjson`, `tags`, `foreign`, `text` are the format; `shapes`, `coders`, `comparison`, `models`,
-`annotations` are the coders; `functions` and `exceptions` use both. Each imports only from those before it.
+`annotations` are the coders; `functions`, `exceptions` and `outside` use both; `plain`, `formats`, `patterns`,
+`schema` and `model_schema` say what a type takes to those who do not have it. Each imports only from those before it.
 """
 
 from holdfast.codec.annotations import coder_for
 from holdfast.codec.coders import MISSING, Coder
 from holdfast.codec.exceptions import decode_error, encode_error, roundtrip_error
 from holdfast.codec.fastjson import blob_digest, digest
-from holdfast.codec.functions import decode_input, encode_call, encode_input, result_annotation
+from holdfast.codec.functions import (
+    decode_input,
+    encode_call,
+    encode_input,
+    first_parameter,
+    input_of,
+    result_annotation,
+)
+from holdfast.codec.outside import read_outside
+from holdfast.codec.schema import problems as schema_problems
+from holdfast.codec.schema import schema_of
 
 __all__ = [
     "MISSING",
@@ -35,6 +46,11 @@ __all__ = [
     "encode_call",
     "encode_error",
     "encode_input",
+    "first_parameter",
+    "input_of",
+    "read_outside",
     "result_annotation",
     "roundtrip_error",
+    "schema_of",
+    "schema_problems",
 ]

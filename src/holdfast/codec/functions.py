@@ -181,6 +181,18 @@ def encode_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return text, digest(_canonical(text))
 
 
+def first_parameter(fn: Callable[..., Any]) -> str | None:
+    """The name of the argument that a trigger gives an agent."""
+    plan = _plan(fn)
+    return next(iter(plan.signature.parameters), None) if plan.signature is not None else None
+
+
+def input_of(name: str, text: str) -> tuple[str, str]:
+    """An input of one argument, given as JSON text, and its digest: for whoever does not have the agent's code."""
+    whole = "{" + f"{quote(name)}:{text}" + "}"
+    return whole, digest(_canonical(whole))
+
+
 def decode_input(fn: Callable[..., Any], text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments to call an agent with, each read by the annotation that it has now."""
     plan = _plan(fn)

@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from holdfast.codec import blob_digest
 from holdfast.errors import CorruptJournal
-from holdfast.model import Mail, Record, RunId, RunRow
+from holdfast.model import Mail, QuestionRow, Record, RunId, RunRow
 
 HASH_BYTES = 16
 
@@ -80,7 +80,10 @@ def row_digest(row: RunRow) -> str:
             row.agent,
             row.nonce,
             row.parent_id or "",
-            f"{row.created_at} {row.updated_at} {row.generation} {row.epoch} {row.head_seq} {row.head_hash.hex()}",
+            row.queue,
+            row.queue_key,
+            f"{row.created_at} {row.updated_at} {row.generation} {row.epoch} {row.head_seq} {row.head_hash.hex()} "
+            f"{row.priority} {row.wake_at}",
             row.status,
             row.input_digest,
             _encode(row.reason) if row.reason is not None else "",
@@ -138,6 +141,30 @@ def mail_digest(run_id: RunId, kind: str, key: str, body: str, at: int) -> str:
 def check_mail(mail: Mail) -> None:
     if mail_digest(mail.run_id, mail.kind, mail.key, mail.body, mail.at) != mail.digest:
         raise CorruptJournal(f"Run {mail.run_id}: mail {mail.number} was changed or damaged.", run_id=mail.run_id)
+
+
+def question_digest(question: QuestionRow) -> str:
+    """The digest of what is asked. What became of it is outside: the answer is mail, with a digest of its own."""
+    parts = (question.id, question.run_id, question.key, question.body, question.shown)
+    lengths = ",".join(str(len(part)) for part in parts)
+    text = f"{lengths},{question.asked_at},{question.due_at}|{''.join(parts)}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def seal_question(question: QuestionRow) -> QuestionRow:
+    """Give a question that nobody has seen yet the digest that fits it."""
+    object.__setattr__(question, "digest", question_digest(question))
+    return question
+
+
+def check_question(question: QuestionRow) -> None:
+    """Raise CorruptJournal if the question is not what its run asked."""
+    if question_digest(question) != question.digest:
+        raise CorruptJournal(
+            f"Run {question.run_id}: question {question.id} was changed outside Holdfast or damaged. Do not answer it; "
+            f"`holdfast verify {question.run_id}` shows whether the run is sound.",
+            run_id=question.run_id,
+        )
 
 
 def _broken(row: RunRow, seq: int, what: str) -> CorruptJournal:

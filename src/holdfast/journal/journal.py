@@ -18,7 +18,7 @@ from holdfast.config import Settings
 from holdfast.errors import Unserialisable
 from holdfast.journal.blobs import spilled
 from holdfast.journal.integrity import record_hash, seal_row
-from holdfast.model import Append, Applied, Kind, Record, RunRow, Status
+from holdfast.model import Append, Applied, Kind, Letter, Record, RunRow, Status
 from holdfast.store.base import Store
 
 #: (kind, key, name, attempt, tick, at, took, args_digest, args, payload)
@@ -71,6 +71,7 @@ class Journal:
         self._turn_scheduled = False
         self._said = self._said_last_turn = 0
         self._quiet_turns = 0
+        self._thawed: asyncio.Future[None] | None = None  # while the run is being parked
         self.lost = False
         self.summary: dict[str, Any] = dict(row.summary)
 
@@ -121,8 +122,9 @@ class Journal:
         digest: str = "",
         args: str | None = None,
         payload: str | None = None,
+        soon: bool = True,
     ) -> None:
-        """One more record."""
+        """One more record. Not `soon`: something that has it written follows at once."""
         limit = self._settings.inline_limit
         if payload is not None and len(payload) > limit and kind in _VALUES:
             payload = self._spill(payload, f"the result of {key}")
@@ -137,7 +139,7 @@ class Journal:
         self._said += 1
         if len(self._drafts) >= _BATCH or at - self._oldest_at > _OLD_US:
             self._form_and_submit(urgent=False)
-        elif not self._turn_scheduled:
+        elif soon and not self._turn_scheduled:
             self._schedule_turn()
 
     def check_size(self, text: str, what: str) -> None:
@@ -172,6 +174,8 @@ class Journal:
 
         `inline`: nobody else is waiting for the loop, so the commit may happen on this thread.
         """
+        if self._thawed is not None:
+            await asyncio.shield(self._thawed)
         append = self._form()
         if append is not None:
             if inline and self._durable_seq == append.base_seq:
@@ -192,29 +196,72 @@ class Journal:
 
     # the end of an execution
 
-    async def finish(self, status: Status, reason: dict[str, Any] | None = None, *, inline: bool = False) -> bool:
+    async def park(self, status: Status, reason: dict[str, Any], *, wake_at: int | None, mail: int) -> Applied:
+        """Write what is pending together with a status to wait in, and give the run up, if it has seen all its mail.
+
+        `unread`: there is more mail, nothing was changed, and the run goes on.
+        """
+        for call in self._fresh_open.values():
+            call.written = True
+            self.add_started(call)
+        self._fresh_open.clear()
+        drafts, blobs, head, row = list(self._drafts), list(self._blobs), (self._head_seq, self._head_hash), self.row
+        append = self._form(status=status, reason=reason, wake_at=wake_at, release=True, mail=mail)
+        if append is None:
+            return Applied.fenced
+        self._thawed = self._loop.create_future()
+        try:
+            applied = await self._decided(append)
+        finally:
+            self._thawed.set_result(None)
+            self._thawed = None
+        if applied is Applied.unread:
+            self._drafts[:0] = drafts
+            self._blobs[:0] = blobs
+            self._head_seq, self._head_hash = head
+            self.row = row
+            if self._drafts and not self._turn_scheduled:
+                self._schedule_turn()
+        return applied
+
+    async def finish(
+        self,
+        status: Status,
+        reason: dict[str, Any] | None = None,
+        *,
+        wake_at: int | None = None,
+        tell: Letter | None = None,
+        inline: bool = False,
+    ) -> bool:
         """Write what is pending together with the run's new status, and give the run up.
 
-        True once it is durable; False if the run was lost to another owner. `inline` as for `barrier`.
+        True once it is durable; False if the run was lost to another owner. `tell` is sent with it. `inline` as for
+        `barrier`.
         """
         self._open.clear()
         self._fresh_open.clear()
-        append = self._form(status=status, reason=reason, release=True)
+        append = self._form(status=status, reason=reason, wake_at=wake_at, release=True, tell=tell)
         if append is None:
             return False
-        if inline and self._durable_seq == append.base_seq:
+        if inline and tell is None and self._durable_seq == append.base_seq:
             applied = self.store.commit_inline(append)
             if applied is not None:
                 self._acknowledged(append, applied)
                 return applied is Applied.committed
-        decided: asyncio.Future[bool] = self._loop.create_future()
+        return await self._decided(append) is Applied.committed
+
+    async def _decided(self, append: Append) -> Applied:
+        """Submit, and wait for what becomes of it."""
+        decided: asyncio.Future[Applied] = self._loop.create_future()
 
         def acknowledged(result: Applied | BaseException) -> None:
             self._acknowledged(append, result)
+            if decided.done():
+                return
             if isinstance(result, BaseException):
                 decided.set_exception(result)
             else:
-                decided.set_result(result is Applied.committed)
+                decided.set_result(result)
 
         self.store.submit(append, acknowledged, urgent=True)
         return await decided
@@ -262,12 +309,21 @@ class Journal:
             self._form_and_submit(urgent=False)
 
     def _form_and_submit(self, *, urgent: bool) -> None:
+        if self._thawed is not None:
+            return  # if the run is not parked after all, what was said meanwhile is written then
         append = self._form()
         if append is not None:
             self._submit(append, urgent=urgent)
 
     def _form(
-        self, *, status: Status | None = None, reason: dict[str, Any] | None = None, release: bool = False
+        self,
+        *,
+        status: Status | None = None,
+        reason: dict[str, Any] | None = None,
+        wake_at: int | None = None,
+        release: bool = False,
+        mail: int | None = None,
+        tell: Letter | None = None,
     ) -> Append | None:
         """Give the drafts their numbers and hashes."""
         if self._fresh_open:
@@ -301,10 +357,14 @@ class Journal:
                 row.agent,
                 row.nonce,
                 row.parent_id,
+                row.queue,
+                row.queue_key,
+                row.priority,
                 row.created_at,
                 now_us(),
                 status or row.status,
                 reason if status else row.reason,
+                wake_at,
                 generation,
                 epoch,
                 seq,
@@ -318,7 +378,7 @@ class Journal:
             )
         )
         blobs, self._blobs = tuple(self._blobs), []
-        return Append(self.row, base_seq, base_hash, tuple(records), blobs, release)
+        return Append(self.row, base_seq, base_hash, tuple(records), blobs, release, mail, tell)
 
     def add_started(self, call: OpenCall) -> None:
         limit = self._settings.inline_limit
@@ -346,6 +406,6 @@ class Journal:
                         waiter.set_result(None)
                 self._waiters = kept
             return
-        if not self.lost:
+        if not self.lost and result is not Applied.unread:
             self.lost = True
             self._on_lost(result if isinstance(result, BaseException) else None)

@@ -17,6 +17,10 @@ from holdfast.model import OUTCOMES, Kind, Record
 #: Records that the tick engine does not deliver: the code learns them in another way.
 _INLINE_PREFIX = "hf."
 _UNDO = ".undo"
+#: The start of an interrupt's handler; its digest is the number of the mail.
+_INTERRUPT = "hf:interrupt"
+#: Notes that a resume needs to know.
+_FLAGS = frozenset({"usage", "paused", "cancel", "refused"})
 #: Records that say nothing about a call.
 _NO_CALL = frozenset({Kind.patched, Kind.noted, Kind.finished, Kind.reopened})
 
@@ -41,6 +45,7 @@ class Entry:
         "child",
         "claimed",
         "code",
+        "decided",
         "delivered",
         "digest",
         "first",
@@ -66,6 +71,7 @@ class Entry:
         self.child: str | None = None
         self.intent: Record | None = None  #: an intent whose outcome is not known
         self.started: Record | None = None
+        self.decided: dict[str, Any] | None = None  #: how a wait ends, if that was decided
         self.outcome: Record | None = None
         self.given: dict[str, Any] | None = None  #: what a person said, if nothing followed from it yet
         self.postponed = 0  #: attempts that asked to be tried later, and do not count as failures
@@ -117,6 +123,9 @@ class Replay:
         self.consumed_mail: set[int] = set()  #: mail that a record acted on
         self.claims: list[tuple[int, int, str]] = []  #: (epoch, when, proof that the former owner is gone)
         self.usage: dict[str, list[dict[str, Any]]] = {}  #: what calls used, by key
+        self.paused = False
+        self.cancel: dict[str, Any] | None = None  #: who asked for the run to be cancelled, and why
+        self.refusals: dict[str, int] = {}  #: answers that did not fit, by the call's key
         self.last_tick = 0
         self.reappeared: set[str] = {""}
         self.attempted: dict[str, list[str]] = {}
@@ -134,16 +143,24 @@ class Replay:
                 entry.attempt = record.attempt
                 self.last_tick = max(self.last_tick, record.tick)
             elif record.kind in (Kind.created, Kind.claimed):
-                note = json.loads(record.payload or "{}")
-                codes[record.epoch] = note.get("code", "")
+                codes[record.epoch], proof = _claim(record.payload or "{}")
                 if record.kind == Kind.claimed:
-                    self.claims.append((record.epoch, record.at, note["proof"]))
+                    self.claims.append((record.epoch, record.at, proof))
             elif record.generation == generation and record.kind not in _NO_CALL:
                 self._take(record, superseded=record.seq in superseded, code=codes.get(record.epoch, ""))
             elif record.kind == Kind.patched:
                 self.patches.add(record.name)
-            elif record.kind == Kind.noted and record.name == "usage":
-                self.usage.setdefault(record.key, []).append(json.loads(record.payload or "{}"))
+            elif record.kind == Kind.reopened:
+                self.cancel, self.paused = None, False
+            elif record.kind == Kind.noted and record.name in _FLAGS:
+                self._take_flag(record)
+        for entry in self.entries.values():
+            # A wait that the code gave up leaves what it was given for the next one.
+            if entry.name == _INTERRUPT:
+                self.consumed_mail.add(int(entry.digest))
+            is_given = entry.outcome is None or entry.outcome.kind != Kind.cancelled
+            if entry.decided is not None and is_given and (number := entry.decided.get("mail")):
+                self.consumed_mail.add(number)
         self._unclaimed = len(self.entries)
         for key, entry in self.entries.items():
             if key.endswith(_UNDO) and key.removesuffix(_UNDO) in self.entries:
@@ -161,6 +178,21 @@ class Replay:
             if not entry.claimed and not entry.key.startswith("key:"):
                 found.setdefault((entry.branch, entry.name, entry.digest), []).append(entry)
         return found
+
+    def _take_flag(self, record: Record) -> None:
+        """What is noted and not only told to people."""
+        note = json.loads(record.payload or "{}")
+        if note.get("mail"):
+            self.consumed_mail.add(note["mail"])
+        match record.name:
+            case "usage":
+                self.usage.setdefault(record.key, []).append(note)
+            case "paused":
+                self.paused = note["on"]
+            case "cancel":
+                self.cancel = note
+            case _:
+                self.refusals[record.key] = self.refusals.get(record.key, 0) + 1
 
     def _take(self, record: Record, *, superseded: bool, code: str) -> None:
         entry = self.entries.get(record.key)
@@ -181,6 +213,8 @@ class Replay:
         match record.kind:
             case Kind.started:
                 entry.started = record
+            case Kind.decided:
+                entry.decided = json.loads(record.payload or "{}")
             case Kind.attempt:
                 entry.intent = None
                 payload = json.loads(record.payload or "{}")
@@ -236,6 +270,11 @@ class Replay:
         self._unclaimed -= 1
         return entry
 
+    def pass_by(self, entry: Entry) -> None:
+        """The journal itself acts on this one; the code does not ask for it."""
+        if not entry.claimed:
+            self._claimed(entry)
+
     @property
     def has_unclaimed(self) -> bool:
         return self._unclaimed > 0
@@ -259,6 +298,14 @@ class Replay:
                 or e.branch not in self.reappeared
                 or (e.name, e.digest) == (name, digest)
             )
+        ]
+
+    def forsaken(self, branch: str, name: str) -> list[Entry]:
+        """Calls of a branch that began, never ended, and were not made again."""
+        return [
+            e
+            for e in self.entries.values()
+            if not e.claimed and e.outcome is None and (e.branch, e.name) == (branch, name)
         ]
 
     def open_intents(self) -> list[Entry]:
@@ -292,6 +339,13 @@ class Replay:
         for group in by_tick.values():
             group.sort(key=lambda e: e.outcome.seq if e.outcome is not None else 0)
         return sorted(by_tick.items())
+
+
+@functools.lru_cache(1024)
+def _claim(payload: str) -> tuple[str, str]:
+    """Code and proof of a claim; a worker writes the same text into all runs that it takes from the store."""
+    note = json.loads(payload)
+    return note.get("code", ""), note.get("proof", "")
 
 
 def _last_unclaimed(entries: list[Entry] | None) -> Entry | None:

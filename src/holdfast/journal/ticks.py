@@ -46,7 +46,7 @@ class Ticks:
         self._undelivered = replay.delivered_count
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
         self._awaited: dict[Entry, Callable[[], None]] = {}
-        self._ready: list[Callable[[int], None]] = []
+        self._ready: list[tuple[Callable[[int], None], bool]] = []  # and whether it is delivered alone
         self._cancels: dict[
             Entry, float
         ] = {}  # calls that were cancelled and are not yet; for how long to wait for that
@@ -71,6 +71,17 @@ class Ticks:
         """Something happened in the run: it has not settled."""
         self._activity += 1
 
+    @property
+    def activity(self) -> int:
+        """Changes whenever something happens in the run."""
+        return self._activity
+
+    def go_on(self) -> None:
+        """Deliver again, after a stop."""
+        self.stopped = False
+        self._activity += 1
+        self._schedule()
+
     def next_tick(self) -> int:
         """The tick of an outcome that is delivered at once, because the run has one branch."""
         self.tick = max(self.tick, self._last_recorded) + 1
@@ -90,7 +101,7 @@ class Ticks:
         """A recorded call was made again; `deliver` is called when its turn comes."""
         assert entry.outcome is not None
         if entry.delivered:
-            self._ready.append(lambda _tick: deliver())
+            self._ready.append((lambda _tick: deliver(), False))
         else:
             self._awaited[entry] = deliver
         self._activity += 1
@@ -107,22 +118,25 @@ class Ticks:
         self._awaited.pop(entry, None)
         self._activity += 1
 
-    def complete(self, deliver: Callable[[int], None]) -> None:
-        """A body ended; `deliver` is called with its tick when its turn comes."""
-        self._ready.append(deliver)
+    def complete(self, deliver: Callable[[int], None], *, alone: bool = False) -> None:
+        """A body ended; `deliver` is called with its tick when its turn comes.
+
+        `alone`: in a tick of its own. Whoever loses a race against it is cancelled before it has anything.
+        """
+        self._ready.append((deliver, alone))
         self._activity += 1
         self._schedule()
 
     def withdraw(self, deliver: Callable[[int], None]) -> None:
-        if deliver in self._ready:
-            self._ready.remove(deliver)
+        self._ready = [each for each in self._ready if each[0] != deliver]
 
     def deliver_ready(self) -> None:
-        """Have what is complete recorded and delivered, together."""
-        ready, self._ready = self._ready, []
+        """Have what is complete recorded and delivered, together; or the first alone, if it is to be alone."""
+        count = next((i for i, (_, alone) in enumerate(self._ready) if alone), len(self._ready))
+        ready, self._ready = self._ready[: max(count, 1)], self._ready[max(count, 1) :]
         if ready:
             tick = self.next_tick()
-            for complete in ready:
+            for complete, _ in ready:
                 complete(tick)
 
     @property
@@ -133,6 +147,15 @@ class Ticks:
         while self._groups and all(e.delivered for e in self._groups[-1][1]):
             self._groups.pop()
         return not self._groups
+
+    @property
+    def awaited_cancels(self) -> int:
+        """Calls that the code once cancelled, and has not cancelled yet."""
+        return len(self._cancels)
+
+    @property
+    def has_ready(self) -> bool:
+        return bool(self._ready)
 
     @property
     def has_work(self) -> bool:
@@ -218,7 +241,7 @@ class Ticks:
         elif self._ready:
             self.deliver_ready()
             self._activity += 1
-            if self._replayed_waiters:
+            if self._replayed_waiters or self._ready:
                 self._schedule()
         elif self._replayed_waiters:
             self._look_again()

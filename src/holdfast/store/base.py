@@ -7,10 +7,29 @@ stands alone: one that is refused or fails never takes another one with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from holdfast.model import Append, Applied, Mail, Record, RunFilter, RunId, RunRow, Worker, WorkerId
+from holdfast.model import (
+    Append,
+    Applied,
+    Claim,
+    Definition,
+    Fence,
+    Limit,
+    Loaded,
+    Mail,
+    QuestionRow,
+    QuestionState,
+    Record,
+    RunFilter,
+    RunId,
+    RunRow,
+    Sent,
+    Wake,
+    Worker,
+    WorkerId,
+)
 
 #: Called on the event loop with what became of an append, or with the error that kept it from being decided.
 Acknowledge = Callable[[Applied | BaseException], None]
@@ -39,8 +58,12 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     # runs
-    async def create(self, append: Append, *, owner: WorkerId | None, inline: bool = False) -> RunRow:
+    async def create(
+        self, append: Append, *, owner: WorkerId | None, inline: bool = False, fence: Fence | None = None
+    ) -> RunRow:
         """Store a new run with its first records, owned by `owner`, unless the id exists; return what is stored now.
+
+        `fence`: for which run it is done; raises Fenced if that one is somebody else's.
 
         `inline`: nobody else waits for the loop, so it may be committed on the calling thread, as by `commit_inline`.
         """
@@ -55,10 +78,23 @@ class Store(Protocol):
         """
         ...
 
+    async def claim_many(
+        self, claims: Sequence[Claim], *, owner: WorkerId, limits: Mapping[str, Limit] | None = None
+    ) -> list[bool]:
+        """Claim several runs in one commit, each if its own conditions hold, in the order given.
+
+        `limits`, by queue: a run is left if its queue, or its key there, has that many owned runs already, those
+        claimed before it in this call included. A run that changes hands is counted already and is never left. Of
+        several claims of one run, the first that fits is the one.
+        """
+        ...
+
     def submit(self, append: Append, acknowledge: Acknowledge, *, urgent: bool) -> None:
         """Hand over an append to the writer. Appends of one run are applied in the order submitted.
 
         `urgent`: somebody waits for it. Not urgent: may share the next commit.
+        An append that is refused is `fenced` if epoch or owner differ, else `diverged` if the head does, else `unread`.
+        Giving a run up sets its count of claims to 0, as progress does: nobody died.
         """
         ...
 
@@ -69,8 +105,12 @@ class Store(Protocol):
         """
         ...
 
-    async def set_status(self, row: RunRow, *, expected_epoch: int) -> bool:
-        """Write an unowned run's row (status, reason, digest), if its epoch is as expected and nobody owns it."""
+    async def amend(self, append: Append, *, seize: bool = False) -> bool:
+        """Append to a run that nobody owns, and leave it unowned.
+
+        `append.row.epoch` is one more than the stored epoch, so whoever had the run before is fenced; head and, if
+        given, `append.mail` must match. `seize`: also if somebody owns it. The count of claims starts anew.
+        """
         ...
 
     async def quarantine(self, run_id: RunId, reason: str) -> None:
@@ -90,20 +130,105 @@ class Store(Protocol):
         """Row and records of one moment."""
         ...
 
+    async def load_many(self, run_ids: Sequence[RunId]) -> list[Loaded]:
+        """Row, records and mail of those that exist, in the order given, of one moment.
+
+        One that cannot be read is left out: `load` says why.
+        """
+        ...
+
+    async def ready(
+        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str = ""
+    ) -> list[RunRow]:
+        """Unowned runs of these agents that may be claimed: their `wake_at` has come.
+
+        Queued ones: for each queue (of these; None means any) and key, in the order of priority (higher first) and
+        `wake_at`, evenly from all keys if there are more than `limit`; keys come in order, starting behind the key
+        `after` and wrapping around, so a caller can be fair with a moving cursor. Also parked ones (sleeping, waiting,
+        in doubt) of these queues whose time has come, earliest first.
+        In the answer the parked ones come first, then the first of each key, the second of each key, and so on. If
+        there are more than `limit`, each sort gets at least half, and queues take turns: what cannot be claimed now,
+        because its queue is paused or full, hides nobody else.
+        What it costs does not grow with the number of runs that wait; only past thousands that are due does it grow
+        with those that stand in the same line and are not due, or are another worker's agents'.
+        """
+        ...
+
+    async def next_wake(self) -> int | None:
+        """The earliest `wake_at` of an unowned run that can be claimed then, if any; in the past if one is due now."""
+        ...
+
     async def blobs(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
         """Those that exist, decompressed; CorruptJournal when one does not decompress."""
         ...
 
     # mail
-    async def send(self, mail: Mail, *, wake: RunRow | None, expected: int | None = None) -> int:
-        """Accept mail for a run: bump its counter, insert under the new number (`mail.number` is ignored), return it.
+    async def send(
+        self, mail: Mail, *, wake: Wake, expected: int | None = None, decides: tuple[QuestionState, str] | None = None
+    ) -> Sent:
+        """Accept mail for a run: bump its counter, insert under the new number (`mail.number` is ignored).
 
-        `wake`: the row to write in the same commit if nobody owns the run and its epoch is `wake.epoch`.
-        `expected`: the number of the last mail that the sender knows of; 0 and no change if there is a later one.
+        `wake` sees the run's row inside the transaction, refuses the mail by raising, and may give an unowned run a
+        new row (same epoch, same head). It may be called several times, on any thread, while others wait for the
+        store: it must be fast and do nothing but decide. A known dedup id changes nothing and asks nobody: what was
+        accepted once stays so, also for a run that has ended since.
+        `expected`: the number of the last mail that the sender knows of; not accepted if there is a later one.
+        `decides`: (new state, digest of what was shown): the question `mail.key` of the run must be open and show
+        that, and is decided in the same commit, with `by` and `note` from the mail's body; else it is not accepted.
+        RunNotFound if there is no such run.
         """
         ...
 
     async def mail(self, run_id: RunId, *, after: int) -> list[Mail]: ...
+
+    async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
+        """Epoch and mail counter of each run that a worker owns."""
+        ...
+
+    # questions
+    async def open_question(self, question: QuestionRow, *, fence: Fence | None = None) -> QuestionRow:
+        """Store a question unless it is; one that is open and shows something else is changed. What is stored now.
+
+        The digest covers what is asked, not what became of it.
+        """
+        ...
+
+    async def close_question(
+        self, run_id: RunId, key: str, state: QuestionState, at: int, *, fence: Fence | None = None
+    ) -> QuestionRow | None:
+        """Decide a question that is still open, without an answer; what is stored now."""
+        ...
+
+    async def questions(
+        self, *, run_id: RunId | None = None, id_prefix: str | None = None, only_open: bool = True, limit: int = 200
+    ) -> list[QuestionRow]:
+        """Oldest first."""
+        ...
+
+    # what workers share by name
+    async def define(self, definitions: Sequence[Definition]) -> list[bool]:
+        """Write each one whose stored revision is one less (for 1: there is none); in one commit."""
+        ...
+
+    async def definitions(
+        self, kind: str, *, names: Sequence[str] | None = None, due: int | None = None, limit: int = 10_000
+    ) -> list[Definition]:
+        """Of one kind, in the order of names; `due`: only those that are due by then, earliest first."""
+        ...
+
+    async def forget(self, kind: str, names: Sequence[str]) -> None: ...
+
+    # news
+    def ring(self) -> None:
+        """Let every process know that there is mail, or a run to claim. `send`, and making a run claimable, ring."""
+        ...
+
+    async def changed(self, timeout_s: float) -> bool:
+        """Return True when somebody rang since the last call, False after a time or when the store is closed.
+
+        It only speeds up polling.
+        """
+        ...
 
     # workers
     async def add_worker(self, worker: Worker) -> None:

@@ -12,21 +12,40 @@ import atexit
 import contextlib
 import ctypes
 import dataclasses
-import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 
 from holdfast import clock
 from holdfast.config import Settings
-from holdfast.errors import CorruptJournal, ForkedConnection, RunNotFound, StoreError, UsageError
-from holdfast.model import Append, Applied, Mail, Record, RunFilter, RunId, RunRow, Worker, WorkerId
+from holdfast.errors import CorruptJournal, ForkedConnection, StoreError, UsageError
+from holdfast.model import (
+    Append,
+    Applied,
+    Claim,
+    Definition,
+    Fence,
+    Limit,
+    Loaded,
+    Mail,
+    QuestionRow,
+    QuestionState,
+    Record,
+    RunFilter,
+    RunId,
+    RunRow,
+    Sent,
+    Wake,
+    Worker,
+    WorkerId,
+)
 from holdfast.store import forks, migrate
-from holdfast.store import sqlite_rows as rows
+from holdfast.store import sqlite_reads as reads
 from holdfast.store.base import Acknowledge
+from holdfast.store.bell import Bell
 from holdfast.store.locks import Life, WorkerLocks
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite_apply import Transaction
@@ -42,14 +61,17 @@ from holdfast.store.sqlite_files import (
     tighten,
     uri,
 )
+from holdfast.store.sqlite_mail import Delivery, deliver, tell
 from holdfast.store.sqlite_wal import check_wal
-from holdfast.store.sqlite_writer import CREATE_POINTS, AppendOp, CallOp, CreateOp, Writer
+from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, AppendOp, CallOp, CreateOp, SendOp, Writer
 
 T = TypeVar("T")
 
 _BUSY_MS = 30_000
-_RECORDS_AT_ONCE = 1000
 _LOOK_US = 100_000
+_CLAIM_POINTS = ("claim.before_commit", "claim.after_commit")
+_QUESTION_POINTS = ("question.before_commit", "question.after_commit")
+_DEFINE_POINTS = ("define.before_commit", "define.after_commit")
 
 
 class SqliteStore:
@@ -71,6 +93,7 @@ class SqliteStore:
         self._checkpoint_pages = checkpoint_pages  # of 4 KB; the log is moved into the file when it is this long
         self._queries = load_queries("sqlite")
         self._locks = WorkerLocks(f"{self.path}-workers")
+        self._bell = Bell(os.path.join(self._locks.directory, "bell"))
         self._pid = os.getpid()
         self._writer: Writer | None = None
         self._reader: apsw.Connection | None = None
@@ -133,7 +156,12 @@ class SqliteStore:
                 try:
                     reader.pragma("query_only", True)
                     self._writer = Writer(
-                        self.path, self._connect, identity=identity, loop=loop, checkpoint_pages=self._checkpoint_pages
+                        self.path,
+                        self._connect,
+                        identity=identity,
+                        loop=loop,
+                        ring=self._bell.ring,
+                        checkpoint_pages=self._checkpoint_pages,
                     )
                 except BaseException:
                     close_quietly(reader, checkpoint=False)
@@ -142,6 +170,7 @@ class SqliteStore:
             finally:
                 close_quietly(connection, checkpoint=False)
         tighten(self.path)
+        self._bell.open(read_only=False)
 
     def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:
         if not os.path.isfile(self.path):
@@ -162,6 +191,7 @@ class SqliteStore:
                 ) from error
             self._reader = self._connect_to_read("immutable=1")  # no log, and none can be made: nobody writes
         self._identity = Identity(self.path, log=False)
+        self._bell.open(read_only=True)
 
     def _connect_to_read(self, query: str) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -194,6 +224,7 @@ class SqliteStore:
         if self._pid != os.getpid() or self._pool is None:
             return
         pool, self._pool = self._pool, None
+        self._bell.close()
         await asyncio.get_running_loop().run_in_executor(pool, self._close)
         pool.shutdown(wait=False)
 
@@ -235,10 +266,12 @@ class SqliteStore:
             raise StoreError(f"{self.path} is {'not open' if self._reader is None else 'open read-only'}.")
         return self._writer
 
-    async def _write(self, work: Callable[[Transaction, bool], T], points: tuple[str, str] = ("", "")) -> T:
+    async def _write(
+        self, work: Callable[[Transaction, bool], T], points: tuple[str, str] = ("", ""), *, rings: bool = False
+    ) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._writable().submit(CallOp(work, loop, future, points))
+        self._writable().submit(CallOp(work, loop, future, points, rings))
         return await future
 
     async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
@@ -271,27 +304,27 @@ class SqliteStore:
         except (apsw.Error, OSError, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
 
-    def _rows(self, connection: apsw.Connection, name: str, parameters: Any = ()) -> list[list[Any]]:
-        cell = connection.execute(self._queries[name], parameters).get
-        assert isinstance(cell, bytes)
-        return rows.read_rows(cell)
-
     # runs
 
-    async def create(self, append: Append, *, owner: WorkerId | None, inline: bool = False) -> RunRow:
-        if inline and append.row.owner == owner and self._writable().create_inline(append, owner):
+    async def create(
+        self, append: Append, *, owner: WorkerId | None, inline: bool = False, fence: Fence | None = None
+    ) -> RunRow:
+        if inline and fence is None and append.row.owner == owner and self._writable().create_inline(append, owner):
             return append.row
 
         def work(transaction: Transaction, again: bool) -> RunRow:
+            transaction.check_fence(fence)
             if transaction.create(append, owner):
                 return dataclasses.replace(append.row, owner=owner)
             stored = transaction.run(append.row.id)
             assert stored is not None
             return stored
 
+        if fence is not None:
+            return await self._write(work, CREATE_POINTS, rings=owner is None)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[RunRow] = loop.create_future()
-        self._writable().submit(CreateOp(work, loop, future, CREATE_POINTS, append, owner))
+        self._writable().submit(CreateOp(work, loop, future, CREATE_POINTS, owner is None, append, owner))
         return await future
 
     async def claim(
@@ -300,7 +333,15 @@ class SqliteStore:
         def work(transaction: Transaction, again: bool) -> bool:
             return transaction.claim(row, owner, expected_epoch, expected_owner, again=again)
 
-        return await self._write(work, ("", "claim.after_commit"))
+        return await self._write(work, _CLAIM_POINTS)
+
+    async def claim_many(
+        self, claims: Sequence[Claim], *, owner: WorkerId, limits: Mapping[str, Limit] | None = None
+    ) -> list[bool]:
+        def work(transaction: Transaction, again: bool) -> list[bool]:
+            return transaction.claim_many(claims, owner, limits or {}, again=again)
+
+        return await self._write(work, _CLAIM_POINTS)
 
     def submit(self, append: Append, acknowledge: Acknowledge, *, urgent: bool) -> None:
         # Everything queued is committed at once, so what is not urgent gains nothing from waiting here.
@@ -309,8 +350,15 @@ class SqliteStore:
     def commit_inline(self, append: Append) -> Applied | None:
         return Applied.committed if self._writable().append_inline(append) else None
 
-    async def set_status(self, row: RunRow, *, expected_epoch: int) -> bool:
-        return await self._write(lambda transaction, again: transaction.set_status(row, expected_epoch, again=again))
+    async def amend(self, append: Append, *, seize: bool = False) -> bool:
+        def work(transaction: Transaction, again: bool) -> bool:
+            is_stored, is_new = transaction.amend(append, seize, again=again)
+            if is_new and append.tell is not None:
+                tell(transaction, append.tell)
+            return is_stored
+
+        is_heard = append.row.wake_at is not None or append.tell is not None
+        return await self._write(work, ("amend.before_commit", "amend.after_commit"), rings=is_heard)
 
     async def quarantine(self, run_id: RunId, reason: str) -> None:
         await self._write(lambda transaction, _: transaction.quarantine(run_id, reason))
@@ -318,67 +366,117 @@ class SqliteStore:
     # reads
 
     async def run(self, run_id: RunId) -> RunRow | None:
-        def work(connection: apsw.Connection) -> RunRow | None:
-            found = self._rows(connection, "run", (run_id,))
-            return rows.read_run(found[0]) if found else None
-
-        return await self._read(work, run_id=run_id)
+        return await self._read(lambda connection: reads.run(connection, run_id), run_id=run_id)
 
     async def runs(self, which: RunFilter) -> list[RunRow]:
-        def work(connection: apsw.Connection) -> list[RunRow]:
-            name, parameters = rows.listing(which)
-            if which.before_id is not None:
-                parameters["before_at"] = connection.execute(self._queries["cursor_position"], (which.before_id,)).get
-                if parameters["before_at"] is None:
-                    raise RunNotFound(f"There is no run {which.before_id} to list on from.")
-            found = self._rows(connection, name, parameters)
-            return [rows.read_run(values, lenient=True) for values in found]
-
-        return await self._read(work)
+        return await self._read(lambda connection: reads.runs(connection, which))
 
     async def records(self, run_id: RunId, *, after: int = 0) -> list[Record]:
-        return await self._read(lambda connection: self._records(connection, run_id, after), run_id=run_id)
+        return await self._read(lambda connection: reads.records(connection, run_id, after), run_id=run_id)
 
     async def load(self, run_id: RunId) -> tuple[RunRow, list[Record]] | None:
-        def work(connection: apsw.Connection) -> tuple[RunRow, list[Record]] | None:
-            found = self._rows(connection, "run", (run_id,))
-            if not found:
-                return None
-            return rows.read_run(found[0]), self._records(connection, run_id, 0)
+        return await self._read(lambda connection: reads.load(connection, run_id), run_id=run_id)
 
-        return await self._read(work, run_id=run_id)
+    async def load_many(self, run_ids: Sequence[RunId]) -> list[Loaded]:
+        return await self._read(lambda connection: reads.load_many(connection, run_ids))
 
-    def _records(self, connection: apsw.Connection, run_id: RunId, after: int) -> list[Record]:
-        records: list[Record] = []
-        while True:
-            found = self._rows(connection, "records", (run_id, after, _RECORDS_AT_ONCE))
-            records += rows.read_records(run_id, found)
-            if len(found) < _RECORDS_AT_ONCE:
-                return records
-            after = records[-1].seq
+    async def ready(
+        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str = ""
+    ) -> list[RunRow]:
+        return await self._read(
+            lambda connection: reads.ready(connection, agents=agents, queues=queues, now=now, limit=limit, after=after)
+        )
+
+    async def next_wake(self) -> int | None:
+        return await self._read(reads.next_wake)
 
     async def blobs(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
-        def work(connection: apsw.Connection) -> dict[str, bytes]:
-            packed: dict[str, list[bytes]] = {}
-            for digest, data in connection.execute(self._queries["blobs"], (run_id, json.dumps(list(digests)))):
-                packed.setdefault(str(digest), []).append(data if isinstance(data, bytes) else b"")
-            return {digest: rows.unpack_blob(run_id, digest, b"".join(chunks)) for digest, chunks in packed.items()}
-
-        return await self._read(work, run_id=run_id)
+        return await self._read(lambda connection: reads.blobs(connection, run_id, digests), run_id=run_id)
 
     # mail
 
-    async def send(self, mail: Mail, *, wake: RunRow | None, expected: int | None = None) -> int:
-        def work(transaction: Transaction, again: bool) -> int:
-            return transaction.send(mail, wake, expected, again=again)
+    async def send(
+        self, mail: Mail, *, wake: Wake, expected: int | None = None, decides: tuple[QuestionState, str] | None = None
+    ) -> Sent:
+        delivery = Delivery(mail, wake, expected, decides)
 
-        return await self._write(work, ("resolve.before_commit", "resolve.after_commit"))
+        def work(transaction: Transaction, again: bool) -> Sent:
+            (sent,) = deliver(transaction, (delivery,), again=again)
+            if isinstance(sent, Exception):
+                raise sent
+            return sent
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Sent] = loop.create_future()
+        self._writable().submit(SendOp(work, loop, future, SEND_POINTS, True, delivery))
+        return await future
 
     async def mail(self, run_id: RunId, *, after: int) -> list[Mail]:
-        def work(connection: apsw.Connection) -> list[Mail]:
-            return [rows.read_mail(values) for values in self._rows(connection, "mail", (run_id, after))]
+        return await self._read(lambda connection: reads.mail(connection, run_id, after), run_id=run_id)
 
-        return await self._read(work, run_id=run_id)
+    async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
+        return await self._read(lambda connection: reads.mail_counts(connection, owner))
+
+    # questions
+
+    async def open_question(self, question: QuestionRow, *, fence: Fence | None = None) -> QuestionRow:
+        def work(transaction: Transaction, again: bool) -> QuestionRow:
+            transaction.check_fence(fence)
+            transaction.open_question(question)
+            stored = transaction.question(question.run_id, question.key)
+            assert stored is not None
+            return stored
+
+        return await self._write(work, _QUESTION_POINTS)
+
+    async def close_question(
+        self, run_id: RunId, key: str, state: QuestionState, at: int, *, fence: Fence | None = None
+    ) -> QuestionRow | None:
+        def work(transaction: Transaction, again: bool) -> QuestionRow | None:
+            transaction.check_fence(fence)
+            transaction.decide_question(run_id, key, state, at=at)
+            return transaction.question(run_id, key)
+
+        return await self._write(work, _QUESTION_POINTS)
+
+    async def questions(
+        self, *, run_id: RunId | None = None, id_prefix: str | None = None, only_open: bool = True, limit: int = 200
+    ) -> list[QuestionRow]:
+        return await self._read(
+            lambda connection: reads.questions(
+                connection, run_id=run_id, id_prefix=id_prefix, only_open=only_open, limit=limit
+            )
+        )
+
+    # what workers share by name
+
+    async def define(self, definitions: Sequence[Definition]) -> list[bool]:
+        def work(transaction: Transaction, again: bool) -> list[bool]:
+            return [transaction.define(definition, again=again) for definition in definitions]
+
+        return await self._write(work, _DEFINE_POINTS)
+
+    async def definitions(
+        self, kind: str, *, names: Sequence[str] | None = None, due: int | None = None, limit: int = 10_000
+    ) -> list[Definition]:
+        return await self._read(
+            lambda connection: reads.definitions(connection, kind, names=names, due=due, limit=limit)
+        )
+
+    async def forget(self, kind: str, names: Sequence[str]) -> None:
+        await self._write(lambda transaction, _: transaction.forget(kind, names), _DEFINE_POINTS)
+
+    # news
+
+    def ring(self) -> None:
+        self._check_usable()
+        self._bell.ring()
+
+    async def changed(self, timeout_s: float) -> bool:
+        self._check_usable()
+        if self._pool is None:
+            raise StoreError(f"{self.path} is not open.")
+        return await self._bell.changed(timeout_s)
 
     # workers
 
@@ -398,17 +496,12 @@ class SqliteStore:
         self._locks.drop(worker_id)
 
     async def workers(self) -> list[Worker]:
-        return await self._read(self._workers)
-
-    def _workers(self, connection: apsw.Connection) -> list[Worker]:
-        return [rows.read_worker(values) for values in self._rows(connection, "workers")]
+        return await self._read(reads.workers)
 
     async def dead_workers(self) -> dict[WorkerId, str]:
         def work(connection: apsw.Connection) -> dict[WorkerId, str]:
-            ownerless = connection.execute(self._queries["ownerless"]).get
-            assert isinstance(ownerless, bytes)
-            dead = {WorkerId(str(owner)): "gone" for owner in json.loads(ownerless.decode("utf-8", "replace"))}
-            for worker in self._workers(connection):
+            dead = dict.fromkeys(reads.ownerless(connection), "gone")
+            for worker in reads.workers(connection):
                 proof = self._proof_of_death(worker)
                 if proof is not None:
                     dead[worker.id] = proof

@@ -12,8 +12,12 @@ from holdfast.errors import CorruptJournal
 from holdfast.model import (
     FINAL,
     Append,
+    Claim,
+    Definition,
     Kind,
     Mail,
+    QuestionRow,
+    QuestionState,
     Record,
     RunFilter,
     RunId,
@@ -26,6 +30,7 @@ from holdfast.model import (
 
 _WORKER = re.compile(r"[A-Za-z0-9_-]+")
 #: Kinds that are no progress, since a run that always dies at the same call writes them too: the count of claims stays.
+#: Giving a run up in order does end the count, since nobody died.
 _NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
 _BLOB_CHUNK = 256 * 1024
 
@@ -36,7 +41,7 @@ Values = tuple[Any, ...]
 
 def keeps_status(append: Append) -> bool:
     """Whether the append most likely leaves status and owner as they are (`append_keep` checks)."""
-    return append.row.status is Status.running and not append.release
+    return append.row.status is Status.running and not append.release and append.mail is None
 
 
 def keep_parameters(append: Append) -> Values:
@@ -50,16 +55,22 @@ def keep_parameters(append: Append) -> Values:
         row.head_hash,
         dump(row.summary),
         row.digest,
-        any(record.kind not in _NO_PROGRESS for record in append.records),
+        append.release or any(record.kind not in _NO_PROGRESS for record in append.records),
         row.epoch,
         append.base_seq,
         append.base_hash,
+        row.owner,
         row.status.value,
     )
 
 
 def move_parameters(append: Append) -> Values:
-    return (*keep_parameters(append), append.release)
+    return (*keep_parameters(append), append.row.wake_at, append.release, append.mail)
+
+
+def match_parameters(append: Append) -> Values:
+    row = append.row
+    return row.id, row.epoch, append.base_seq, append.base_hash, row.owner, append.mail
 
 
 def record_parameters(run_id: RunId, record: Record) -> Values:
@@ -95,10 +106,14 @@ def run_parameters(row: RunRow, owner: WorkerId | None) -> Values:
         row.agent,
         row.nonce,
         row.parent_id,
+        row.queue,
+        row.queue_key,
+        row.priority,
         row.created_at,
         row.updated_at,
         row.status.value,
         None if row.reason is None else dump(row.reason),
+        row.wake_at,
         row.generation,
         row.epoch,
         row.head_seq,
@@ -113,12 +128,13 @@ def run_parameters(row: RunRow, owner: WorkerId | None) -> Values:
 
 
 def state_parameters(row: RunRow) -> dict[str, Any]:
-    """What a claim, a status change or a wake-up writes, and the head it was made from."""
+    """What a claim writes, and the head it was made from."""
     return {
         "id": row.id,
         "updated_at": row.updated_at,
         "status": row.status.value,
         "reason": None if row.reason is None else dump(row.reason),
+        "wake_at": row.wake_at,
         "generation": row.generation,
         "epoch": row.epoch,
         "head_seq": row.head_seq,
@@ -128,6 +144,65 @@ def state_parameters(row: RunRow) -> dict[str, Any]:
     }
 
 
+def claim_parameters(row: RunRow, owner: WorkerId) -> Values:
+    return (
+        row.id,
+        row.updated_at,
+        row.status.value,
+        None if row.reason is None else dump(row.reason),
+        row.wake_at,
+        row.generation,
+        row.epoch,
+        dump(row.summary),
+        row.digest,
+        owner,
+    )
+
+
+def claimable_parameters(place: int, claim: Claim) -> Values:
+    row = claim.row
+    return place, row.id, row.epoch, row.head_seq, row.head_hash, claim.expected_epoch, claim.expected_owner
+
+
+def wake_parameters(row: RunRow) -> Values:
+    return (
+        row.id,
+        row.mail,
+        row.updated_at,
+        row.status.value,
+        None if row.reason is None else dump(row.reason),
+        row.wake_at,
+        row.generation,
+        dump(row.summary),
+        row.digest,
+    )
+
+
+def mail_parameters(mail: Mail, number: int) -> Values:
+    return mail.run_id, number, mail.kind, mail.key, mail.body, mail.at, mail.digest, mail.dedup
+
+
+def question_parameters(question: QuestionRow) -> Values:
+    return (
+        question.id,
+        question.run_id,
+        question.key,
+        question.body,
+        question.shown,
+        question.asked_at,
+        question.due_at,
+        question.state.value,
+        question.decided_at,
+        question.decided_by,
+        question.note,
+        question.digest,
+    )
+
+
+def definition_parameters(definition: Definition) -> Values:
+    return definition.kind, definition.name, definition.body, definition.due_at, definition.revision
+
+
 def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
     """The query whose index fits a filter best, and its parameters, except where a cursor stands."""
     return _best_index(which), {
@@ -135,6 +210,7 @@ def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
         "agent": which.agent,
         "thread_id": which.thread_id,
         "parent_id": which.parent_id,
+        "queue": which.queue,
         "since": which.since,
         "before_at": None,
         "before_id": which.before_id,
@@ -171,11 +247,11 @@ def read_run(values: list[Any], *, lenient: bool = False) -> RunRow:
     """A run. `lenient`: show one that cannot be read as quarantined, so that it does not hide the others."""
     run_id = RunId(values[0] or "")
     try:
-        if values.count(None) > sum(values[i] is None for i in (4, 8, 15)):
+        if values.count(None) > sum(values[i] is None for i in (4, 11, 12, 19)):
             raise ValueError("a value is missing")
-        status, reason = Status(values[7]), _mapping(values[8]) if values[8] is not None else None
-        summary, head_hash = _mapping(values[14]), bytes.fromhex(values[12])
-        if values[15] is not None and not _WORKER.fullmatch(values[15]):
+        status, reason = Status(values[10]), _mapping(values[11]) if values[11] is not None else None
+        summary, head_hash = _mapping(values[18]), bytes.fromhex(values[16])
+        if values[19] is not None and not _WORKER.fullmatch(values[19]):
             raise ValueError("its owner is no worker id")
     except ValueError as error:
         if not lenient:
@@ -188,20 +264,24 @@ def read_run(values: list[Any], *, lenient: bool = False) -> RunRow:
         agent=values[2],
         nonce=values[3],
         parent_id=None if values[4] is None else RunId(values[4]),
-        created_at=values[5],
-        updated_at=values[6],
+        queue=values[5],
+        queue_key=values[6],
+        priority=values[7],
+        created_at=values[8],
+        updated_at=values[9],
         status=status,
         reason=reason,
-        generation=values[9],
-        epoch=values[10],
-        head_seq=values[11],
+        wake_at=values[12],
+        generation=values[13],
+        epoch=values[14],
+        head_seq=values[15],
         head_hash=head_hash,
-        input_digest=values[13],
+        input_digest=values[17],
         summary=summary,
-        owner=None if values[15] is None else WorkerId(values[15]),
-        claims=values[16],
-        mail=values[17],
-        digest=values[18],
+        owner=None if values[19] is None else WorkerId(values[19]),
+        claims=values[20],
+        mail=values[21],
+        digest=values[22],
     )
 
 
@@ -225,8 +305,37 @@ def read_records(run_id: RunId, rows: list[list[Any]]) -> list[Record]:
 
 
 def read_mail(values: list[Any]) -> Mail:
-    run_id, number, kind, key, body, at, digest = values
-    return Mail(run_id=RunId(run_id), number=number, kind=kind, key=key, body=body, at=at, digest=digest)
+    run_id, number, kind, key, body, at, digest, dedup = values
+    return Mail(run_id=RunId(run_id), number=number, kind=kind, key=key, body=body, at=at, digest=digest, dedup=dedup)
+
+
+def read_question(values: list[Any]) -> QuestionRow:
+    question_id, run_id, key, body, shown, asked_at, due_at, state, decided_at, decided_by, note, digest = values
+    try:
+        known = QuestionState(state)
+    except ValueError as error:
+        raise CorruptJournal(
+            f"Question {question_id} of run {run_id} cannot be read: {error}.", run_id=run_id
+        ) from error
+    return QuestionRow(
+        id=question_id,
+        run_id=RunId(run_id),
+        key=key,
+        body=body,
+        shown=shown,
+        asked_at=asked_at,
+        due_at=due_at,
+        state=known,
+        decided_at=decided_at,
+        decided_by=decided_by,
+        note=note,
+        digest=digest,
+    )
+
+
+def read_definition(values: list[Any]) -> Definition:
+    kind, name, body, revision, due_at = values
+    return Definition(kind=kind, name=name, body=body, revision=revision, due_at=due_at)
 
 
 def read_worker(values: list[Any]) -> Worker:

@@ -1,8 +1,9 @@
 """The one writer of a store in a process: a thread that commits whatever is queued as one transaction.
 
-A batch is first applied the quick way: few statements, no savepoints. If anything in it does not match or fails, the
-transaction is rolled back and the batch is applied again carefully, each write under a savepoint of its own, so that
-one that is refused never takes another with it. Nobody is told anything before COMMIT has returned.
+A batch is first applied the quick way: few statements, no savepoints. If anything in it does not match, the transaction
+is rolled back, and the batch is applied again with what does not match sorted out. If anything fails, that is rolled
+back too, and the batch is applied carefully, each write under a savepoint of its own, so that one that is refused never
+takes another with it. Nobody is told anything before COMMIT has returned.
 
 When COMMIT or anything around it fails with an I/O error, the outcome is unknown. The connection is given up (a failed
 fsync is never repeated on it: the kernel may have marked the lost pages clean), a new one is opened, the log is
@@ -23,17 +24,19 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any
 
 import apsw
 
 from holdfast import clock, faults
 from holdfast.errors import HoldfastError, StoreError, StoreReplaced
-from holdfast.model import Append, Applied, WorkerId
+from holdfast.model import Append, Applied, Letter, Sent, WorkerId
 from holdfast.store.base import Acknowledge
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
 from holdfast.store.sqlite_files import Identity, close_quietly
+from holdfast.store.sqlite_mail import Delivery, deliver, tell
 
 _BATCH = 1024  # writes in one commit
 _BUSY_US = 30_000_000
@@ -46,6 +49,7 @@ _IO_ATTEMPTS = 5
 #: Crash points before and after a commit.
 _APPEND_POINTS = ("append.before_commit", "append.after_commit")
 CREATE_POINTS = ("start.before_commit", "start.after_commit")
+SEND_POINTS = ("send.before_commit", "send.after_commit")
 
 
 @dataclass(slots=True, eq=False)
@@ -56,12 +60,16 @@ class AppendOp:
 
 @dataclass(slots=True, eq=False)
 class CallOp:
-    """Any other write: `work(transaction, again)`; `points` are its crash points before and after the commit."""
+    """Any other write: `work(transaction, again)`; `points` are its crash points before and after the commit.
+
+    `again`: an earlier commit of the same write may have succeeded. `rings`: if it does something, others must hear.
+    """
 
     work: Callable[[Transaction, bool], Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     points: tuple[str, str]
+    rings: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -72,9 +80,28 @@ class CreateOp(CallOp):
     owner: WorkerId | None
 
 
+@dataclass(slots=True, eq=False)
+class SendOp(CallOp):
+    """Mail; several are stored by the same few statements."""
+
+    delivery: Delivery
+
+
 Op = AppendOp | CallOp
 _STOP = object()
 _CHECKPOINT = object()
+
+
+class Way(IntEnum):
+    """How a batch is applied, from the fastest way to the surest."""
+
+    quick = 0  #: as if everything matched
+    sorted = 1  #: what does not match is found out first, and taken one by one
+    careful = 2  #: each under a savepoint of its own
+
+
+class _Mismatch(Exception):
+    """What was assumed to match does not."""
 
 
 class Writer:
@@ -87,6 +114,7 @@ class Writer:
         *,
         identity: Identity,
         loop: asyncio.AbstractEventLoop,
+        ring: Callable[[], None],
         checkpoint_pages: int,
     ) -> None:
         self.trouble: str | None = None
@@ -95,6 +123,7 @@ class Writer:
         self._connect = connect
         self._identity = identity
         self._loop = loop
+        self._ring = ring
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()  # whoever has it may use the connection
         self._closing = threading.Event()
@@ -116,11 +145,19 @@ class Writer:
 
     def append_inline(self, append: Append) -> bool:
         """Commit an append here and now, or decline."""
-        return self._commit_inline(append, self._transaction.append_inline, _APPEND_POINTS)
+        if append.tell is not None:
+            return False
+        is_committed = self._commit_inline(append, self._transaction.append_inline, _APPEND_POINTS)
+        if is_committed and append.release and append.row.wake_at is not None:
+            self._ring()
+        return is_committed
 
     def create_inline(self, append: Append, owner: WorkerId | None) -> bool:
         """Commit a new run here and now, or decline."""
-        return self._commit_inline(append, lambda new: self._transaction.create(new, owner), CREATE_POINTS)
+        is_committed = self._commit_inline(append, lambda new: self._transaction.create(new, owner), CREATE_POINTS)
+        if is_committed and owner is None:
+            self._ring()
+        return is_committed
 
     def _commit_inline(self, append: Append, apply: Callable[[Append], bool], points: tuple[str, str]) -> bool:
         started = clock.monotonic_us()
@@ -197,16 +234,18 @@ class Writer:
         self._close()
 
     def _commit(self, ops: list[Op]) -> None:
-        attempts, again, quick = 0, False, True
+        attempts, again, way = 0, False, Way.quick
         while ops:
             error: BaseException
             try:
                 with self._lock:
-                    outcomes = self._attempt(ops, again=again, quick=quick)
+                    outcomes = self._attempt(ops, again=again, way=Way.careful if again else way)
                 if outcomes is None:
-                    quick = False
+                    way = Way(way + 1)
                     continue
                 self.trouble = None
+                if _has_news(outcomes):
+                    self._ring()
                 self._deliver(outcomes)
                 return
             except SYSTEMIC as systemic:
@@ -234,13 +273,16 @@ class Writer:
                 return
             self._closing.wait(0.5 if waits else 0.05 * attempts)
 
-    def _attempt(self, ops: list[Op], *, again: bool, quick: bool) -> list[tuple[Op, Any]] | None:
-        """One transaction with all of `ops`. None: the quick way does not do, and nothing was changed."""
+    def _attempt(self, ops: list[Op], *, again: bool, way: Way) -> list[tuple[Op, Any]] | None:
+        """One transaction with all of `ops`. None: this way does not do, and nothing was changed."""
         if self._suspect:
             self._reopen()
         self._begin()
         try:
-            outcomes = self._apply_quickly(ops) if quick and not again else self._apply_carefully(ops, again)
+            if way is Way.careful:
+                outcomes: list[tuple[Op, Any]] | None = self._apply_carefully(ops, again)
+            else:
+                outcomes = self._apply_together(ops, is_sorted=way is Way.sorted)
             if outcomes is None:
                 self._roll_back()
                 return None
@@ -262,35 +304,59 @@ class Writer:
             raise
         return outcomes
 
-    def _apply_quickly(self, ops: list[Op]) -> list[tuple[Op, Any]] | None:
-        creates = [op for op in ops if isinstance(op, CreateOp)]
-        outcomes: list[tuple[Op, Any]] = [(op, replace(op.append.row, owner=op.owner)) for op in creates]
-        round_: dict[str, Append] = {}
+    def _apply_together(self, ops: list[Op], *, is_sorted: bool) -> list[tuple[Op, Any]] | None:
+        """All of a kind with a few statements. New runs first and mail last: nobody can tell, it is one commit."""
+        outcomes: dict[Op, Any] = {}
+        letters: list[Letter] = []
+        round_: dict[str, AppendOp] = {}
         try:
-            if creates and not self._transaction.create_all([(op.append, op.owner) for op in creates]):
-                return None
+            self._create_together([op for op in ops if isinstance(op, CreateOp)], outcomes, is_sorted)
             for op in ops:
-                if isinstance(op, CreateOp):
+                if isinstance(op, CreateOp | SendOp):
                     continue
-                if isinstance(op, AppendOp) and op.append.row.id not in round_:
-                    round_[op.append.row.id] = op.append
-                    outcomes.append((op, Applied.committed))
-                    continue
-                if round_ and not self._transaction.append_all(list(round_.values())):
-                    return None
-                round_ = {}
+                if not isinstance(op, AppendOp) or op.append.row.id in round_:
+                    letters += self._append_together(list(round_.values()), outcomes, is_sorted)
+                    round_ = {}
                 if isinstance(op, AppendOp):
-                    round_[op.append.row.id] = op.append
-                    outcomes.append((op, Applied.committed))
+                    round_[op.append.row.id] = op
                 else:
-                    outcomes.append((op, op.work(self._transaction, False)))
-            if round_ and not self._transaction.append_all(list(round_.values())):
-                return None
+                    outcomes[op] = op.work(self._transaction, False)
+            letters += self._append_together(list(round_.values()), outcomes, is_sorted)
+            if letters:
+                tell(self._transaction, *letters)
+            sends = [op for op in ops if isinstance(op, SendOp)]
+            if sends:
+                for op, sent in zip(sends, deliver(self._transaction, [op.delivery for op in sends]), strict=True):
+                    outcomes[op] = _as_store_error(sent, self._path) if isinstance(sent, Exception) else sent
         except SYSTEMIC:
             raise
         except Exception:
-            return None  # one of them is at fault; the careful way finds out which
-        return outcomes
+            return None  # one of them is at fault; the next way finds out which
+        return [(op, outcomes[op]) for op in ops]
+
+    def _create_together(self, ops: list[CreateOp], outcomes: dict[Op, Any], is_sorted: bool) -> None:
+        existing = self._transaction.existing(op.append.row.id for op in ops) if is_sorted else set()
+        new = [op for op in ops if op.append.row.id not in existing]
+        if new and not self._transaction.create_all([(op.append, op.owner) for op in new]):
+            raise _Mismatch
+        for op in ops:
+            is_new = op.append.row.id not in existing
+            outcomes[op] = replace(op.append.row, owner=op.owner) if is_new else op.work(self._transaction, False)
+
+    def _append_together(self, ops: list[AppendOp], outcomes: dict[Op, Any], is_sorted: bool) -> list[Letter]:
+        """Appends of different runs; what has to be told of those that were applied."""
+        if not ops:
+            return []
+        matching = self._transaction.appendable([op.append for op in ops]) if is_sorted else None
+        fitting = ops if matching is None else [op for op in ops if op.append.row.id in matching]
+        if fitting and not self._transaction.append_all([op.append for op in fitting]):
+            raise _Mismatch
+        outcomes |= dict.fromkeys(fitting, Applied.committed)
+        letters = [op.append.tell for op in fitting if op.append.tell is not None]
+        for op in ops:
+            if op not in outcomes:
+                outcomes[op], _ = self._transaction.append_one(op.append, again=False)
+        return letters
 
     def _apply_carefully(self, ops: list[Op], again: bool) -> list[tuple[Op, Any]]:
         execute = self._transaction.execute
@@ -299,7 +365,10 @@ class Writer:
             execute("SAVEPOINT one")
             try:
                 if isinstance(op, AppendOp):
-                    outcomes.append((op, self._transaction.append_one(op.append)))
+                    applied, is_new = self._transaction.append_one(op.append, again=again)
+                    if is_new and op.append.tell is not None:
+                        tell(self._transaction, op.append.tell)
+                    outcomes.append((op, applied))
                 else:
                     outcomes.append((op, op.work(self._transaction, again)))
             except SYSTEMIC:
@@ -411,6 +480,21 @@ class Writer:
         for loop, mine in loops.items():
             with contextlib.suppress(RuntimeError):  # that loop is closed: nobody is left to be told
                 loop.call_soon_threadsafe(_tell, loop, mine)
+
+
+def _has_news(outcomes: list[tuple[Op, Any]]) -> bool:
+    """Whether somebody else has something to do now."""
+    for op, outcome in outcomes:
+        if isinstance(op, AppendOp):
+            append = op.append
+            if (append.release and append.row.wake_at is not None) or append.tell is not None:
+                return True
+        elif isinstance(outcome, Sent):
+            if outcome.is_new:
+                return True
+        elif op.rings and outcome and not isinstance(outcome, BaseException):
+            return True
+    return False
 
 
 def _tell(loop: asyncio.AbstractEventLoop, outcomes: list[tuple[Op, Any]]) -> None:

@@ -25,8 +25,8 @@ from types import ModuleType
 from typing import Any
 
 from holdfast import faults
-from holdfast.app import connect
-from holdfast.config import Settings
+from holdfast.app import Holdfast
+from holdfast.config import Settings, store_url
 from holdfast.errors import CorruptJournal, HoldfastError, RunError, UsageError
 from holdfast.model import Status
 from holdfast.store import open_store
@@ -63,15 +63,16 @@ async def go_on(file: str, agent_name: str, *, run_id: str, url: str, text: str,
     agents = agents_of(load(file))
     if agent_name not in agents:
         raise UsageError(f"{file} has no agent {agent_name!r}; it has {', '.join(sorted(agents)) or 'none'}.")
-    async with connect(url, agents=() if alone else agents.values()) as app:
+    app = Holdfast(store_url(url), agents=tuple(agents.values()), concurrency=100, settings=Settings(), only_own=alone)
+    async with app:
         run = await app.start(Call.decoded(agents[agent_name], text), id=run_id)
-        if await run.status() is Status.waiting:  # for a child, which may have ended meanwhile
-            await run.resume()
+        if (await run.info()).is_lost:
+            await run.resume()  # at once, and whatever the damage; a worker would find it with its next sweep
         waiting = [run_id]
         while waiting:
             for each in waiting:
                 try:
-                    await app.get(each).result()
+                    await app.get(each).result_or_needs()
                 except (RunError, CorruptJournal) as error:
                     print(f"{type(error).__name__}: {error}")
             infos = await app.runs(limit=1000)

@@ -13,26 +13,39 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Awaitable, Callable
 
-from holdfast.errors import HoldfastError, RunNotFound, StoreError
-from holdfast.model import Append, Applied, Kind, Record, RunFilter, RunId, RunRow, Status, ThreadId, WorkerId
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.model import (
+    Append,
+    Applied,
+    Definition,
+    Kind,
+    Record,
+    RunFilter,
+    RunId,
+    RunRow,
+    Status,
+    ThreadId,
+    WorkerId,
+)
 from holdfast.store.base import Store
+from holdfast.testing import conformance_mail, conformance_waiting
 from holdfast.testing.samples import (
     ALICE,
     BOB,
     START,
+    Case,
     MakeStore,
     append,
     extend,
+    left,
     mail_for,
     new_run,
     new_worker,
     opened,
+    question_of,
     taken_over,
 )
-
-Case = Callable[[MakeStore], Awaitable[None]]
 
 
 async def _stored(store: Store, run_id: RunId) -> tuple[RunRow, list[Record]]:
@@ -77,12 +90,13 @@ async def what_was_acknowledged_is_there_after_reopening(make: MakeStore) -> Non
 async def an_append_changes_the_row_and_only_what_it_may(make: MakeStore) -> None:
     async with opened(make) as store:
         row = await store.create(new_run(), owner=ALICE)
-        changed = extend(
-            row, Kind.done, summary={"steps": 1}, owner=BOB, claims=9, mail=9, generation=2, reason={"a": 1}
-        )
+        changed = extend(row, Kind.done, summary={"steps": 1}, claims=9, mail=9, generation=2, reason={"a": 1})
         assert await append(store, changed) == [Applied.committed]
         stored = await store.run(row.id)
-        assert stored == dataclasses.replace(changed.row, owner=ALICE, claims=0, mail=0)
+        assert stored == dataclasses.replace(changed.row, claims=0, mail=0)
+        moved = extend(changed.row, Kind.done, status=Status.waiting, wake_at=START + 5, claims=9, mail=9)
+        assert await append(store, moved) == [Applied.committed]
+        assert await store.run(row.id) == dataclasses.replace(moved.row, claims=0, mail=0)
 
 
 async def appends_of_one_run_are_applied_in_the_order_submitted(make: MakeStore) -> None:
@@ -107,6 +121,7 @@ async def giving_a_run_up_clears_its_owner(make: MakeStore) -> None:
         stored = await store.run(row.id)
         assert stored is not None
         assert (stored.owner, stored.status) == (None, Status.done)
+        assert await append(store, final) == [Applied.committed], "submitted again, it is still the same"
 
 
 async def an_append_without_records_can_change_the_status(make: MakeStore) -> None:
@@ -128,7 +143,31 @@ async def a_stale_epoch_is_fenced(make: MakeStore) -> None:
         assert await append(zombie, late) == [Applied.fenced]
         assert zombie.commit_inline(late) in (None, Applied.fenced)
         assert len(await store.records(row.id)) == 1
-        assert await append(store, extend(taken_over(row), Kind.done)) == [Applied.committed]
+        taken = dataclasses.replace(taken_over(row), owner=BOB)
+        assert await append(store, extend(taken, Kind.done)) == [Applied.committed]
+
+
+async def only_its_owner_appends_to_a_run(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        free = await store.create(new_run(), owner=None)
+        for wrong in (
+            extend(dataclasses.replace(row, owner=BOB), Kind.done),
+            extend(dataclasses.replace(row, owner=None), Kind.done),
+            extend(row, Kind.done, status=Status.waiting, owner=BOB),
+            extend(free, Kind.done),
+            extend(free, Kind.done, status=Status.waiting),
+            extend(dataclasses.replace(free, owner=ALICE), Kind.done),
+        ):
+            assert await append(store, wrong) == [Applied.fenced]
+            assert store.commit_inline(wrong) is None
+        assert await store.run(row.id) == row
+        assert await store.run(free.id) == free
+        given_up = extend(row, Kind.done, status=Status.waiting, release=True)
+        assert await append(store, given_up) == [Applied.committed]
+        for late in (extend(given_up.row, Kind.done), extend(given_up.row, status=Status.done, digest="late")):
+            assert await append(store, late) == [Applied.fenced]
+        assert await store.run(row.id) == dataclasses.replace(given_up.row, owner=None)
 
 
 async def an_append_to_an_unknown_run_is_fenced(make: MakeStore) -> None:
@@ -252,20 +291,13 @@ async def claims_are_counted_until_there_is_progress(make: MakeStore) -> None:
         step = extend(row, Kind.noted, Kind.done)
         assert await append(store, step) == [Applied.committed]
         assert await store.run(row.id) == dataclasses.replace(step.row, claims=0)
-
-
-async def only_an_unowned_run_gets_its_status_set(make: MakeStore) -> None:
-    async with opened(make) as store:
-        row = await store.create(new_run(), owner=ALICE)
-        paused = dataclasses.replace(row, status=Status.paused, reason={"by": "me"}, digest="paused")
-        assert not await store.set_status(paused, expected_epoch=1)
-        parked = extend(row, status=Status.waiting, release=True)
-        assert await append(store, parked) == [Applied.committed]
-        row = dataclasses.replace(parked.row, owner=None)
-        paused = dataclasses.replace(row, status=Status.paused, reason={"by": "me"}, digest="paused")
-        assert not await store.set_status(paused, expected_epoch=2)
-        assert await store.set_status(paused, expected_epoch=1)
-        assert await store.run(row.id) == paused
+        row = step.row
+        for _ in range(3):  # nobody dies of a wait
+            assert await store.claim(taken_over(row), owner=ALICE, expected_epoch=row.epoch, expected_owner=row.owner)
+            step = extend(dataclasses.replace(taken_over(row), owner=ALICE), Kind.noted, release=True)
+            assert await append(store, step) == [Applied.committed]
+            row = dataclasses.replace(step.row, owner=None, claims=0)
+            assert await store.run(row.id) == row
 
 
 async def quarantine_takes_a_run_from_its_owner(make: MakeStore) -> None:
@@ -297,6 +329,7 @@ async def runs_are_listed_newest_first_and_filtered(make: MakeStore) -> None:
                 parent_id=RunId("r_mother") if number % 6 == 0 else None,
                 created_at=START + number // 2,
                 status=status,
+                queue=f"queue {number % 3}",
             )
             rows.append(await store.create(one, owner=ALICE if number % 4 == 0 else BOB if number % 4 == 1 else None))
         rows.sort(key=lambda row: (row.created_at, row.id), reverse=True)
@@ -310,6 +343,8 @@ async def runs_are_listed_newest_first_and_filtered(make: MakeStore) -> None:
             ({"agent": "agent 1"}, lambda row: row.agent == "agent 1"),
             ({"thread_id": ThreadId("t_3")}, lambda row: row.thread_id == "t_3"),
             ({"parent_id": RunId("r_mother")}, lambda row: row.parent_id == "r_mother"),
+            ({"queue": "queue 2"}, lambda row: row.queue == "queue 2"),
+            ({"queue": "queue 1", "agent": "agent 1"}, lambda row: (row.queue, row.agent) == ("queue 1", "agent 1")),
             ({"since": START + 9}, lambda row: row.created_at >= START + 9),
             ({"id_prefix": "r_7"}, lambda row: row.id.startswith("r_7")),
             ({"id_prefix": "r_%"}, lambda row: False),
@@ -380,52 +415,6 @@ async def large_values_are_kept_apart_and_come_back(make: MakeStore) -> None:
         assert await store.blobs(row.id, ["d1", "d2", "d3", "d4"]) == values
         assert await store.blobs(row.id, ["d2"]) == {"d2": noise}
         assert await store.blobs(RunId("r_other"), ["d1"]) == {}
-
-
-# mail
-
-
-async def mail_is_numbered_in_the_order_of_acceptance(make: MakeStore) -> None:
-    async with opened(make) as store, opened(make) as other:
-        row = await store.create(new_run(), owner=ALICE)
-        sends = [(store if i % 2 else other).send(mail_for(row.id, f"{i}"), wake=None) for i in range(20)]
-        numbers = await asyncio.gather(*sends)
-        assert sorted(numbers) == list(range(1, 21))
-        inbox = await store.mail(row.id, after=0)
-        assert [mail.number for mail in inbox] == list(range(1, 21))
-        assert {mail.body: mail.number for mail in inbox} == {f"{i}": number for i, number in enumerate(numbers)}
-        assert inbox[0] == mail_for(row.id, inbox[0].body, number=1)
-        assert await store.mail(row.id, after=18) == inbox[18:]
-        stored = await store.run(row.id)
-        assert stored is not None
-        assert stored.mail == 20
-
-
-async def mail_for_nobody_is_refused(make: MakeStore) -> None:
-    async with opened(make) as store:
-        try:
-            await store.send(mail_for(RunId("r_nobody")), wake=None)
-        except RunNotFound:
-            assert await store.mail(RunId("r_nobody"), after=0) == []
-        else:
-            raise AssertionError("mail for a run that does not exist was accepted")
-
-
-async def mail_wakes_a_run_that_nobody_owns(make: MakeStore) -> None:
-    async with opened(make) as store:
-        row = await store.create(new_run(), owner=ALICE)
-        woken = dataclasses.replace(row, status=Status.queued, digest="woken")
-        assert await store.send(mail_for(row.id), wake=woken) == 1
-        assert await store.run(row.id) == dataclasses.replace(row, mail=1)
-        parked = extend(row, status=Status.in_doubt, release=True)
-        assert await append(store, parked) == [Applied.committed]
-        woken = dataclasses.replace(parked.row, status=Status.queued, digest="woken")
-        assert await store.send(mail_for(row.id), wake=dataclasses.replace(woken, epoch=9)) == 2
-        stored = await store.run(row.id)
-        assert stored is not None
-        assert stored.status is Status.in_doubt
-        assert await store.send(mail_for(row.id), wake=woken) == 3
-        assert await store.run(row.id) == dataclasses.replace(woken, owner=None, mail=3)
 
 
 # workers
@@ -506,7 +495,9 @@ async def a_store_opened_to_read_does_not_write(make: MakeStore) -> None:
 async def a_sound_store_has_no_problems(make: MakeStore) -> None:
     async with opened(make) as store:
         row = await store.create(new_run(), owner=None)
-        await store.send(mail_for(row.id), wake=None)
+        await store.send(mail_for(row.id), wake=left)
+        await store.open_question(question_of(row.id))
+        await store.define([Definition("agent", "a", "{}", 1)])
         assert await store.check() == []
         assert store.trouble is None
         assert store.durability == "full"
@@ -522,6 +513,7 @@ CASES: tuple[Case, ...] = (
     giving_a_run_up_clears_its_owner,
     an_append_without_records_can_change_the_status,
     a_stale_epoch_is_fenced,
+    only_its_owner_appends_to_a_run,
     an_append_to_an_unknown_run_is_fenced,
     a_stale_head_diverges,
     an_append_submitted_again_is_committed_once,
@@ -531,16 +523,14 @@ CASES: tuple[Case, ...] = (
     of_two_claims_one_wins,
     a_claim_needs_epoch_owner_and_head_as_expected,
     claims_are_counted_until_there_is_progress,
-    only_an_unowned_run_gets_its_status_set,
     quarantine_takes_a_run_from_its_owner,
     runs_are_listed_newest_first_and_filtered,
     a_listing_goes_on_where_it_was,
     many_records_come_back_in_order,
     text_is_stored_as_it_is,
     large_values_are_kept_apart_and_come_back,
-    mail_is_numbered_in_the_order_of_acceptance,
-    mail_for_nobody_is_refused,
-    mail_wakes_a_run_that_nobody_owns,
+    *conformance_waiting.CASES,
+    *conformance_mail.CASES,
     a_worker_lives_until_its_lease_ends,
     a_worker_whose_process_let_go_is_dead_at_once,
     an_owner_without_a_row_is_dead_while_its_run_is_open,

@@ -7,10 +7,11 @@ not know what an agent was meant to do; they know what no history may contain:
 - a call with an outcome in force is never begun again, and has one outcome;
 - an effect's body runs under an intent that is on disk, once per intent; an attempt that was cut off is followed by
   nothing but a settlement that says who decided and why;
-- epochs never fall, and every new one begins with a claim;
+- epochs never fall, and every new one begins with a claim, or is what a person did to a run that nobody had;
 - numbers have no gaps and the hash chain holds;
-- what is over stays over, unless somebody reopened it;
-- mail is numbered without gaps and acted on once;
+- what is over stays over, unless somebody reopened it; what was cancelled ends as cancelled;
+- how a wait ends is decided once;
+- mail is numbered without gaps and acted on once, and what a parked run waits for does not lie unread;
 - a run that is not over is owned by a live worker, or can be taken up, or waits and says for what.
 """
 
@@ -30,9 +31,15 @@ from holdfast.testing.ledger import Ledger, LedgerLine
 from holdfast.testing.reading import in_own_loop
 
 _PAGE = 500
-_BEGINS = frozenset({Kind.started, Kind.attempt, Kind.intent, Kind.child, Kind.settled})
+_BEGINS = frozenset({Kind.started, Kind.decided, Kind.attempt, Kind.intent, Kind.child, Kind.settled})
 _GOES_ON = frozenset({"not_landed", "retry"})
 _DECIDERS = frozenset({"verify", "on_doubt", "person"})
+#: What is written to a run that nobody has, in an epoch of its own.
+_AMENDED = ([(Kind.noted, "paused")], [(Kind.noted, "cancel"), (Kind.finished, Status.cancelled)])
+_INTERRUPT = "hf:interrupt"
+#: Mail that wakes whatever waits, and mail that wakes what waits for just this: the wait's kind and where it says so.
+_ALWAYS_AWAITED = frozenset({"answer", "cancel", "interrupt"})
+_AWAITED = {"resolve": ("doubt", "key"), "signal": ("signal", "name"), "child": ("child", "child")}
 
 
 def check_history(
@@ -124,7 +131,7 @@ def violations_of(
     yield from _endings(row, records)
     yield from _calls(records)
     yield from _mail(row, records, mail)
-    yield from _left_over(row, records, frozenset(dead))
+    yield from _left_over(row, records, mail, frozenset(dead))
     yield from _bodies(records, lines)
 
 
@@ -156,7 +163,9 @@ def _epochs(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
         if record.epoch < epoch:
             yield f"seq {record.seq}: epoch {record.epoch} after {epoch}: a fenced worker wrote"
         elif record.epoch > epoch and record.kind not in (Kind.created, Kind.claimed):
-            yield f"seq {record.seq}: epoch {record.epoch} begins with {record.kind}, not with a claim"
+            written = [(r.kind, r.name) for r in records if r.epoch == record.epoch]
+            if written not in _AMENDED:
+                yield f"seq {record.seq}: epoch {record.epoch} begins with {record.kind}, not with a claim"
         if record.kind == Kind.claimed:
             if record.epoch <= claimed:
                 yield f"seq {record.seq}: a claim that does not raise the epoch {claimed}"
@@ -168,9 +177,16 @@ def _epochs(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
 
 def _endings(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
     end: Record | None = None
+    told: Record | None = None
     for record in records:
+        if record.kind == Kind.reopened:
+            told = None
+        elif record.kind == Kind.noted and record.name == "cancel":
+            told = record
         if end is None:
             if record.kind == Kind.finished:
+                if told is not None and record.name != Status.cancelled:
+                    yield f"seq {record.seq}: it ended as {record.name}, and was cancelled at seq {told.seq}"
                 end = record
                 if record.name not in FINAL:
                     yield f"seq {record.seq}: it finished as {record.name!r}, which is not final"
@@ -195,9 +211,11 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
     outcomes: dict[tuple[int, str], Record] = {}
     intents: dict[tuple[int, str], Record] = {}
     settled: dict[tuple[int, str], Record] = {}
+    decided: dict[tuple[int, str], Record] = {}
     for record in records:
         call = (record.generation, record.key)
         if record.kind == Kind.reopened:
+            decided = {}
             gone = set(note_of(record).get("superseded", []))
             outcomes = {each: outcome for each, outcome in outcomes.items() if outcome.seq not in gone}
         if not record.key or record.kind == Kind.noted:
@@ -219,6 +237,10 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
                 settled[call] = record
                 if note.get("verdict") in _GOES_ON:
                     intents.pop(call, None)
+            case Kind.decided:
+                if call in decided:
+                    yield f"{record.key}: decided at seq {decided[call].seq}, and again at seq {record.seq}"
+                decided[call] = record
             case Kind.attempt:
                 if intent is not None and intent.epoch != record.epoch:
                     yield f"{record.key}: cut off at seq {intent.seq}, called a failure elsewhere at seq {record.seq}"
@@ -236,7 +258,7 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
 def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iterator[str]:
     if [m.number for m in mail] != list(range(1, row.mail + 1)):
         yield f"its mail has the numbers {[m.number for m in mail]}, its counter is {row.mail}"
-    used = Counter(int(note_of(r).get("mail", 0)) for r in records if r.kind == Kind.settled)
+    used = Counter(_mail_of(r) for r in _in_force(records))
     for number, times in sorted(used.items()):
         if number and times > 1:
             yield f"mail {number} was acted on {times} times"
@@ -244,7 +266,35 @@ def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Itera
             yield f"mail {number} was acted on, and only {row.mail} were accepted"
 
 
-def _left_over(row: RunRow, records: Sequence[Record], dead: frozenset[WorkerId]) -> Iterator[str]:
+def _in_force(records: Sequence[Record]) -> Iterator[Record]:
+    """The records that count: no retry did them anew, and no wait was given up with what it was given."""
+    gone = {seq for r in records if r.kind == Kind.reopened for seq in note_of(r).get("superseded", [])}
+    given_up = {(r.generation, r.key) for r in records if r.kind == Kind.cancelled and r.seq not in gone}
+    for r in records:
+        if r.seq not in gone and not (r.kind == Kind.decided and (r.generation, r.key) in given_up):
+            yield r
+
+
+def _mail_of(record: Record) -> int:
+    """The mail that a record acts on; 0 if none."""
+    note = note_of(record)
+    match record.kind:
+        case Kind.settled:
+            note = note.get("given") or {}
+        case Kind.decided:
+            pass
+        case Kind.noted if record.name in ("paused", "cancel", "refused"):
+            pass
+        case Kind.done if record.name == _INTERRUPT:
+            pass
+        case _:
+            return 0
+    return int(note.get("mail") or 0)
+
+
+def _left_over(
+    row: RunRow, records: Sequence[Record], mail: Sequence[Mail], dead: frozenset[WorkerId]
+) -> Iterator[str]:
     reason = row.reason or {}
     match row.status:
         case Status.done | Status.failed | Status.cancelled:
@@ -256,6 +306,8 @@ def _left_over(row: RunRow, records: Sequence[Record], dead: frozenset[WorkerId]
         case Status.queued:
             if row.owner is not None and row.owner not in dead:
                 yield f"it is queued and owned by {row.owner}"
+            if row.wake_at is None:
+                yield "it is queued and nobody may ever claim it"
         case Status.quarantined:
             yield f"it is quarantined: {reason}"
         case _:
@@ -263,18 +315,34 @@ def _left_over(row: RunRow, records: Sequence[Record], dead: frozenset[WorkerId]
                 yield f"it is {row.status} and owned by {row.owner}"
             if not reason.get("why"):
                 yield f"it is {row.status} and does not say why"
-            if row.status is Status.in_doubt:
-                yield from _doubts(row, records)
+            if row.status in (Status.waiting, Status.sleeping, Status.in_doubt):
+                yield from _waits(row, records, mail)
+            elif row.wake_at is not None:
+                yield f"it is {row.status} and would be claimed at {row.wake_at}"
 
 
-def _doubts(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
-    effects = [e.get("key") for e in (row.reason or {}).get("effects", [])]
-    if not effects:
-        yield "it is in doubt, and about nothing"
-    for key in effects:
-        last = next((r for r in reversed(records) if r.key == key and r.kind != Kind.noted), None)
-        if last is None or last.kind != Kind.intent:
-            yield f"it is in doubt about {key}, whose last record is {last.kind if last else 'missing'}"
+def _waits(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iterator[str]:
+    """What a parked run waits for is open, its time is known, and nothing of it lies unread."""
+    reason = row.reason or {}
+    waits = reason.get("waits", [])
+    if not waits:
+        yield f"it is {row.status}, and about nothing"
+    if row.status is Status.in_doubt and not any(wait["kind"] == "doubt" for wait in waits):
+        yield "it is in doubt, and no effect is"
+    due = min((wait["due"] for wait in waits if wait.get("due") is not None), default=None)
+    if row.wake_at != due:
+        yield f"it waits until {due} and would be claimed at {row.wake_at}"
+    for wait in waits:
+        last = next((r for r in reversed(records) if r.key == wait["key"] and r.kind != Kind.noted), None)
+        if wait["kind"] == "doubt" and (last is None or last.kind not in (Kind.intent, Kind.settled)):
+            yield f"it is in doubt about {wait['key']}, whose last record is {last.kind if last else 'missing'}"
+        elif last is not None and last.kind in OUTCOMES:
+            yield f"it waits for {wait['key']}, which has ended (seq {last.seq})"
+    for letter in mail:
+        kind, place = _AWAITED.get(letter.kind, ("", ""))
+        is_awaited = any(wait["kind"] == kind and wait.get(place) == letter.key for wait in waits)
+        if letter.number > reason.get("mail", 0) and (letter.kind in _ALWAYS_AWAITED or is_awaited):
+            yield f"it is {row.status}, and nobody woke it for mail {letter.number} ({letter.kind} {letter.key})"
 
 
 def _bodies(records: Sequence[Record], lines: Sequence[LedgerLine]) -> Iterator[str]:

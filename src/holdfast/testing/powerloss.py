@@ -4,7 +4,7 @@ A SQLite VFS passes everything on to real files and notes, for each file, what w
 random operation the power goes: nothing works any more, and what survives is the synced content plus an arbitrary
 subset of the writes after it, each of them lost, kept or torn at 512-byte sectors, in any combination. The surviving
 files are written to another directory and opened by an ordinary store there. Everything that was acknowledged must be
-there, each run's records must be a gapless chain, and the store must not refuse to open.
+there, each run's records must be a gapless chain and its mail complete, and the store must not refuse to open.
 
 `lying=True` makes a disk whose sync does nothing; a check that cannot tell it from an honest one proves nothing.
 
@@ -14,6 +14,7 @@ there, each run's records must be a gapless chain, and the store must not refuse
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import shutil
 import sys
@@ -26,7 +27,7 @@ from typing import Any
 import apsw
 
 from holdfast.errors import HoldfastError
-from holdfast.model import Append, Applied, Kind, RunRow
+from holdfast.model import Append, Applied, Claim, Kind, RunRow
 from holdfast.store.base import Store
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import samples
@@ -224,6 +225,22 @@ async def _live(store: Store, disk: Disk, chance: random.Random, acknowledged: d
         else:
             _expect(await _submitted(store, step), disk)
         row = acknowledged[row.id] = step.row
+        if chance.random() < 0.2:
+            sent = await store.send(samples.mail_for(row.id), wake=samples.left)
+            row = acknowledged[row.id] = dataclasses.replace(row, mail=sent.number)
+        if chance.random() < 0.2:
+            row = acknowledged[row.id] = await _pause(store, disk, row)
+
+
+async def _pause(store: Store, disk: Disk, row: RunRow) -> RunRow:
+    """Park a run and claim it again."""
+    park = samples.parked(row, Kind.started, mail=row.mail, wake_at=samples.START)
+    _expect(await _submitted(store, park), disk)
+    taken = samples.taken_over(park.row, wake_at=None)
+    (is_ours,) = await store.claim_many([Claim(taken, row.epoch, None)], owner=samples.ALICE)
+    if not is_ours:
+        raise AssertionError("a parked run could not be claimed")
+    return taken
 
 
 async def _submitted(store: Store, step: Append) -> Applied | BaseException:
@@ -252,10 +269,16 @@ async def _inspect(path: Path, acknowledged: dict[str, RunRow]) -> str:
                     found = loaded[0].head_seq if loaded else "nothing"
                     return f"lost: {run_id} was acknowledged up to {row.head_seq}, found {found}"
                 stored, records = loaded
-                chain = samples.extend(samples.unborn(run_id), *[record.kind for record in records])
-                if [record.hash for record in records] != [record.hash for record in chain.records]:
-                    return f"broken: the records of {run_id} are not the chain that was written"
-                if stored.head_hash != chain.row.head_hash:
+                if (stored.epoch, stored.mail) < (row.epoch, row.mail):
+                    return f"lost: {run_id} had epoch {row.epoch} and mail {row.mail}, found {stored}"
+                if [mail.number for mail in await store.mail(row.id, after=0)] != list(range(1, stored.mail + 1)):
+                    return f"broken: {run_id} does not have the {stored.mail} mail that its row counts"
+                chain = samples.unborn(run_id)
+                for record in records:
+                    chain = samples.extend(dataclasses.replace(chain, epoch=record.epoch), record.kind).row
+                    if record.hash != chain.head_hash:
+                        return f"broken: the records of {run_id} are not the chain that was written"
+                if stored.head_hash != chain.head_hash:
                     return f"broken: the head of {run_id} is not its last record"
         finally:
             await store.close()

@@ -7,14 +7,30 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from holdfast import clock, ids
-from holdfast.model import Append, Applied, Kind, Mail, Record, RunId, RunRow, Status, ThreadId, Worker, WorkerId
+from holdfast.model import (
+    Append,
+    Applied,
+    Kind,
+    Mail,
+    QuestionRow,
+    QuestionState,
+    Record,
+    RunId,
+    RunRow,
+    Status,
+    ThreadId,
+    Worker,
+    WorkerId,
+)
 from holdfast.store.base import Store
 
 MakeStore = Callable[[], Store]
+#: Something that every store must do.
+Case = Callable[[MakeStore], Awaitable[None]]
 
 ALICE, BOB = WorkerId("w_alice"), WorkerId("w_bob")
 #: When everything happens.
@@ -45,10 +61,14 @@ def unborn(run_id: str | None = None) -> RunRow:
         agent="agent",
         nonce=ids.new_run_ids()[2],
         parent_id=None,
+        queue="default",
+        queue_key="",
+        priority=0,
         created_at=START,
         updated_at=START,
         status=Status.running,
         reason=None,
+        wake_at=None,
         generation=0,
         epoch=1,
         head_seq=0,
@@ -127,6 +147,45 @@ def new_worker(worker_id: WorkerId, *, lease_until_ms: int, boot_id: str | None 
         started_at=START,
         lease_until_ms=lease_until_ms,
     )
+
+
+def left(row: RunRow) -> None:
+    """A wake function that leaves every run as it is."""
+
+
+def woken(row: RunRow) -> RunRow:
+    """A wake function that makes every run claimable."""
+    return dataclasses.replace(row, status=Status.queued, wake_at=START, digest=f"woken {row.mail}")
+
+
+def parked(
+    row: RunRow, *kinds: str, status: Status = Status.waiting, mail: int | None = None, **changes: Any
+) -> Append:
+    """The append with which an owner gives a run up that waits."""
+    return dataclasses.replace(extend(row, *kinds, status=status, release=True, **changes), mail=mail)
+
+
+def amended(row: RunRow, *kinds: str, mail: int | None = None, **changes: Any) -> Append:
+    """What somebody who does not own a run appends to it."""
+    return dataclasses.replace(extend(dataclasses.replace(row, epoch=row.epoch + 1), *kinds, **changes), mail=mail)
+
+
+def question_of(run_id: RunId, key: str = "ask#1", **changes: Any) -> QuestionRow:
+    question = QuestionRow(
+        id=f"q_{run_id}_{key}",
+        run_id=run_id,
+        key=key,
+        body='{"prompt":"Go?"}',
+        shown="shown 1",
+        asked_at=START,
+        due_at=None,
+        state=QuestionState.open,
+        decided_at=None,
+        decided_by=None,
+        note="",
+        digest="digest",
+    )
+    return dataclasses.replace(question, **changes)
 
 
 def mail_for(run_id: RunId, body: str = "{}", **changes: Any) -> Mail:

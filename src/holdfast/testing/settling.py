@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.app import connect
-from holdfast.handle import InDoubt
+from holdfast.people import InDoubt
 from holdfast.settling import Verdict
 from holdfast.testing.reading import in_own_loop
 

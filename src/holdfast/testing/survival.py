@@ -41,8 +41,8 @@ FOLDER = "HOLDFAST_TEST_FOLDER"
 _LIVES_AT_ONCE = min(4, os.cpu_count() or 1)
 _RESUMES = 12
 _RUN_ID = "survivor"
-#: A run that needs a person, or whose child does.
-_PARKED = frozenset({Status.in_doubt, Status.waiting})
+#: A run that needs a person or a signal, or whose child does.
+_PARKED = frozenset({Status.in_doubt, Status.waiting, Status.paused})
 #: Verdicts after which an agent may rightly come to another end than without a crash.
 _OTHER_ENDS = frozenset({"undo", "fail", "failed"})
 

@@ -6,23 +6,26 @@ from its parent and its place there; so a parent that is resumed finds the child
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import json
 import tokenize
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast import faults
-from holdfast.calls import Duration, answer, checked_name, deliver, elapsed_us, remember_key, seconds
+from holdfast.calls import Duration, answer, checked_name, deliver, elapsed_us, remember_key, seconds, to_its_end
 from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, coder_for, decode_input, digest, encode_error, encode_input, result_annotation
-from holdfast.context import RunContext, Scope, check_branch, in_branch, scope_or_none
-from holdfast.errors import NotInRun, RunError, UsageError
+from holdfast.context import RunContext
+from holdfast.errors import Fenced, NotInRun, RunError, UsageError
 from holdfast.model import Kind, RunId
+from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
 
 if TYPE_CHECKING:
     from holdfast.handle import Run
@@ -30,6 +33,26 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+class Signal(Protocol):
+    """A message that an agent takes: its name and the type of its value."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MainLine:
+    """Where a run stood when it was interrupted."""
+
+    now: str  #: what it was doing
+    calls: tuple[str, ...]  #: the keys of its last calls that ended, the latest last
+    last: Any  #: what the latest of them returned
+    progress: dict[str, Any] | None  #: what it last reported with `hf.progress`
 
 
 class Agent(Generic[P, R_co]):
@@ -44,6 +67,8 @@ class Agent(Generic[P, R_co]):
         name: str | None = None,
         version: str | None = None,
         timeout_s: float | None = None,
+        queue: str | None = None,
+        signals: Iterable[Signal] = (),
     ) -> None:
         if not inspect.iscoroutinefunction(fn):
             raise UsageError(
@@ -53,7 +78,27 @@ class Agent(Generic[P, R_co]):
         self.name: str = checked_name(name, fn)
         self.version = version
         self.timeout_s = timeout_s
+        self.queue = queue
+        self.signals: dict[str, Signal] = {signal.name: signal for signal in signals}
+        self.interrupted: Callable[..., Coroutine[Any, Any, Any]] | None = None
         functools.update_wrapper(self, fn)
+
+    def on_interrupt(self, fn: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Declare what happens when somebody interrupts a run with a message.
+
+        The handler is an async function of the message, or of the message and a `MainLine` that says where the run
+        stands. It runs as a branch of its own while the main line is held at its next durable call; what it returns is
+        the reply. Then the main line goes on exactly where it was.
+
+        Example:
+            @newsletter.on_interrupt
+            async def interrupted(message: str, main: hf.MainLine) -> str:
+                return f"I am at {main.now}"
+        """
+        if not inspect.iscoroutinefunction(fn):
+            raise UsageError(f"on_interrupt takes an async function; {getattr(fn, '__name__', fn)!r} is not one.")
+        self.interrupted = fn
+        return fn
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         return Call(self, args, kwargs)
@@ -149,7 +194,12 @@ class AgentDecorator(Protocol):
 def agent(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Agent[P, R]: ...
 @overload
 def agent(
-    *, name: str | None = None, version: str | None = None, timeout: Duration | None = None
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    timeout: Duration | None = None,
+    queue: str | None = None,
+    signals: Iterable[Signal] = (),
 ) -> AgentDecorator: ...
 def agent(
     fn: Callable[..., Any] | None = None,
@@ -158,11 +208,15 @@ def agent(
     name: str | None = None,
     version: str | None = None,
     timeout: Duration | None = None,
+    queue: str | None = None,
+    signals: Iterable[Signal] = (),
 ) -> Any:
     """Make an async function an agent: a program that survives its process.
 
     What it asks of the world goes through steps and effects; everything else it computes again on resume, so it should
-    depend on nothing but its input and their results. `timeout` limits the whole run, crashes included.
+    depend on nothing but its input and their results. `timeout` limits the whole run, crashes included. Runs wait on
+    `queue`, if it is given, until a worker has room for them. `signals` declares what can be sent to a run: anything
+    else, and values of another shape, are refused to their sender.
 
     Example:
         @hf.agent
@@ -172,7 +226,7 @@ def agent(
     timeout_s = None if timeout is None else seconds(timeout)
 
     def decorate(fn: Callable[..., Any]) -> Agent[..., Any]:
-        return Agent(fn, name=name, version=version, timeout_s=timeout_s)
+        return Agent(fn, name=name, version=version, timeout_s=timeout_s, queue=queue, signals=signals)
 
     return decorate if fn is None else decorate(fn)
 
@@ -193,23 +247,33 @@ async def _await_child(call: Call[R]) -> R:
         )
     check_branch(scope, call.agent.name)
     run = scope.run
-    if run.dead:
-        await run.never()
+    if run.halted:
+        await run.check(scope)
     _, args_digest = call.encoded
     entry = run.claim(scope, call.agent.name, args_digest, None)
     if entry is not None and entry.outcome is not None:
-        value: R = await answer(scope, entry, call.agent.coder, ())
+        try:
+            value: R = await answer(scope, entry, call.agent.coder, ())
+        except asyncio.CancelledError:
+            if entry.outcome.kind == Kind.cancelled and not run.dead:
+                await run.host.cancel_child(child_id(run, entry.key), parent=run)  # a crash may have come in between
+            raise
         return value
+    if run.gate is not None and (entry is None or entry.child is None):
+        await run.pass_gate(scope)  # one that was started before is only waited for
     scope.in_call = True
     try:
-        key = await _start_once(scope, call, entry, None, {})
-        return await _wait_child(scope, call, key)
+        with run.busy():
+            key, was_cancelled = await _start_once(scope, call, entry, None, {})
+        return await _wait_child(scope, call, key, was_cancelled=was_cancelled)
     finally:
         scope.in_call = False
 
 
-async def _start_once(scope: Scope, call: Call[Any], entry: Any, thread_id: str | None, tags: Mapping[str, str]) -> str:
-    """Store the child run unless it is stored; the key of the call."""
+async def _start_once(
+    scope: Scope, call: Call[Any], entry: Any, thread_id: str | None, tags: Mapping[str, str]
+) -> tuple[str, bool]:
+    """Store the child run unless it is stored; the key of the call, and whether it was cancelled meanwhile."""
     run = scope.run
     args_text, args_digest = call.encoded
     if entry is None:
@@ -221,28 +285,36 @@ async def _start_once(scope: Scope, call: Call[Any], entry: Any, thread_id: str 
     if entry is None or entry.child is None:
         payload = json.dumps({"run": started})
         run.journal.add(Kind.child, key, call.agent.name, digest=args_digest, args=args_text, payload=payload)
-    await run.journal.barrier()
-    faults.point("child.before_start")
-    await run.host.start_child(call, started, parent=run, thread_id=thread_id, tags=tags)
-    faults.point("child.after_start")
-    return key
+
+    async def start_durably() -> None:
+        await run.journal.barrier()
+        faults.point("child.before_start")
+        await run.host.start_child(call, started, parent=run, thread_id=thread_id, tags=tags)
+        faults.point("child.after_start")
+
+    try:
+        _, was_cancelled = await to_its_end(run, start_durably())
+    except Fenced:
+        await run.fenced()
+        raise
+    return key, was_cancelled
 
 
-async def _wait_child(scope: Scope, call: Call[R], key: str) -> R:
-    """Wait for the end of a child; one that needs somebody holds this branch until it has ended."""
+async def _wait_child(scope: Scope, call: Call[R], key: str, *, was_cancelled: bool) -> R:
+    """Wait for the end of a child. One that does not execute here is waited for without a process."""
     run = scope.run
     began = monotonic_us()
     child = child_id(run, key)
-    handle = run.host.handle(child, run.thread_id)
-    while True:
-        run.bodies += 1
-        try:
-            status, read = await handle.decided()
-        finally:
-            run.bodies -= 1
-        if status.is_final:
-            break
-        await run.hold(key, {"name": call.agent.name, "child": child, "status": status})
+    try:
+        if was_cancelled:
+            raise asyncio.CancelledError
+        read = await _end_of(run, child, key, call.agent.name)
+    except asyncio.CancelledError:
+        if not run.dead:
+            took = elapsed_us(began)
+            run.journal.add(Kind.cancelled, key, call.agent.name, tick=run.ticks.tick, took=took)
+            await run.host.cancel_child(child, parent=run)  # nobody waits for it any more
+        raise
     value: R | None = None
     error: Exception | None = None
     try:
@@ -262,6 +334,21 @@ async def _wait_child(scope: Scope, call: Call[R], key: str) -> R:
     return cast("R", value)
 
 
+async def _end_of(run: RunContext, child: RunId, key: str, name: str) -> Callable[[Coder[Any]], Any]:
+    """Wait until a child has ended; its result, to be read by a coder (or raised)."""
+    handle = run.host.handle(child, run.thread_id)
+    while True:
+        run.ended_children.discard(child)
+        with run.busy():
+            if (execution := run.host.local(child)) is not None:
+                await execution.wait_ended()
+            read: Callable[[Coder[Any]], Any] | None = await handle.ended(execution)
+        if read is not None:
+            return read
+        if run.host.local(child) is None and child not in run.ended_children:
+            await run.wait(key, "child", {"name": name, "child": child})
+
+
 async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[str, str] | None = None) -> Run[R]:
     """Inside a run: start another run and go on without waiting for it. A replay does not start it twice.
 
@@ -269,21 +356,25 @@ async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[st
     """
     scope = in_branch("hf.start()")
     run = scope.run
-    if run.dead:
-        await run.never()
+    if run.halted:
+        await run.check(scope)
     _, args_digest = call.encoded
     entry = run.claim(scope, call.agent.name, args_digest, None)
+    if run.gate is not None and (entry is None or entry.outcome is None):
+        await run.pass_gate(scope)
     scope.in_call = True
     try:
         if entry is not None and entry.outcome is not None:
             key = entry.key
             await answer(scope, entry, coder_for(str), ())
         else:
-            key = await _start_once(scope, call, entry, thread_id, tags or {})
+            with run.busy():
+                key, was_cancelled = await _start_once(scope, call, entry, thread_id, tags or {})
             payload = json.dumps(child_id(run, key))
-            await deliver(
-                scope, lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload)
-            )
+            record = lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload)  # noqa: E731
+            await deliver(scope, record, shielded=True)
+            if was_cancelled:
+                raise asyncio.CancelledError
     finally:
         scope.in_call = False
     handle: Run[R] = run.host.handle(child_id(run, key), run.thread_id)

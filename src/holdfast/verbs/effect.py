@@ -33,11 +33,11 @@ from holdfast.calls import (
 )
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import decode_error, encode_call, encode_error, encode_input
-from holdfast.context import Scope, StepInfo, check_branch, scope_or_none
 from holdfast.errors import EffectInDoubt, RetryLater, Undecodable, UsageError
 from holdfast.journal.recovery import Doubt, OnDoubt
 from holdfast.journal.replay import Entry, undo_key
 from holdfast.model import Kind
+from holdfast.scopes import Scope, StepInfo, check_branch, scope_or_none
 from holdfast.settling import EffectCall, Ended, Settling, Verdict, failed, stored
 
 P = ParamSpec("P")
@@ -218,8 +218,8 @@ class EffectDefinition:
             return await self.body.plain(args, kwargs)
         check_branch(scope, self.name)
         run = scope.run
-        if run.dead:
-            await run.never()
+        if run.halted:
+            await run.check(scope)
         if self.rules.on_doubt == "undo" and self.rules.undo is None:
             raise UsageError(f'{self.name} says on_doubt="undo" and has no undo: declare one with @{self.name}.undo.')
         refuse_result(run, self.name, self.body)
@@ -312,12 +312,14 @@ class EffectDefinition:
         if entry is not None and entry.intent is not None:
             ended = await self._settle(call, attempt, run.doubt(entry.intent), said=entry.given)
         elif entry is not None and entry.ready_at:
-            await asyncio.sleep(max(0.0, (entry.ready_at - now_us()) / 1_000_000))
+            await run.wait_until(key, entry.ready_at)
         while ended is None:
+            if run.gate is not None:
+                await run.pass_gate(call.scope)
             attempt += 1
             ended, wait_s, postponed = await self._attempt(call, attempt, postponed)
             if ended is None and wait_s > 0:
-                await asyncio.sleep(wait_s)
+                await run.wait_until(key, now_us() + int(wait_s * 1_000_000))
         summary = run.journal.summary
         summary["effects"] = summary.get("effects", 0) + 1
 
@@ -352,9 +354,10 @@ class EffectDefinition:
             args=call.args_text if attempt == 1 else None,
             payload=json.dumps({"idempotency_key": call.idempotency_key}),
         )
-        await journal.barrier(inline=run.may_commit_inline)
-        if not run.host.has_lease():
-            await run.host.wait_lease()
+        with run.busy():
+            await journal.barrier(inline=run.may_commit_inline)
+            if not run.host.has_lease():
+                await run.host.wait_lease()
         faults.point("effect.after_intent")
         began = monotonic_us()
         run.acting += 1
@@ -384,6 +387,8 @@ class EffectDefinition:
         retry_at = now_us() + int(wait_s * 1_000_000)
         payload = f'{{"error":{encode_error(error)},"retry_at":{retry_at},"postponed":{postponed}}}'
         journal.add(Kind.attempt, key, self.name, attempt=attempt, took=took, digest=call.args_digest, payload=payload)
+        if isinstance(error, RetryLater) and error.hold_queue:
+            await run.host.hold_queue(run.queue, retry_at)
         return None, wait_s, postponed
 
     async def _run_body(self, call: EffectCall, attempt: int) -> tuple[Any, Exception | None]:

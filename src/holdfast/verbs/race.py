@@ -7,9 +7,9 @@ import json
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar, overload
 
-from holdfast.context import in_branch
 from holdfast.errors import UsageError
 from holdfast.model import Kind
+from holdfast.scopes import in_branch
 
 T = TypeVar("T")
 T1 = TypeVar("T1")

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast import faults
-from holdfast.context import in_branch
+from holdfast.scopes import in_branch
 
 
 class Saga:
@@ -67,6 +67,7 @@ async def saga() -> AsyncGenerator[Saga, None]:
     run, outer = scope.run, scope.saga
     block = Saga(outer)
     scope.saga = block
+    run.sagas.append(block)
     try:
         yield block
     except BaseException:
@@ -78,3 +79,4 @@ async def saga() -> AsyncGenerator[Saga, None]:
         block.keep()
     finally:
         scope.saga = outer
+        run.sagas.remove(block)

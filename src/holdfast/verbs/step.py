@@ -28,11 +28,12 @@ from holdfast.calls import (
 )
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import encode_call, encode_error, roundtrip_error
-from holdfast.context import RunContext, Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
+from holdfast.context import RunContext
 from holdfast.errors import HoldfastError, RetryLater, StepError
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
+from holdfast.scopes import Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -145,8 +146,8 @@ class StepDefinition:
             return await self.body.plain(args, kwargs)
         check_branch(scope, self.name)
         run = scope.run
-        if run.dead:
-            await run.never()
+        if run.halted:
+            await run.check(scope)
         if not self._is_checked:
             refuse_result(run, self.name, self.body)
             self._is_checked = True
@@ -177,9 +178,11 @@ class StepDefinition:
         failed = postponed = 0
         if entry is not None and entry.ready_at:
             failed, postponed = entry.attempt, entry.postponed
-            await _pause(run, (entry.ready_at - now_us()) / 1_000_000)
+            await run.wait_until(key, entry.ready_at)
         journal, body, timeout_s = run.journal, self.body, self.options.timeout_s
         while True:
+            if run.gate is not None:
+                await run.pass_gate(scope)
             attempt = failed + 1
             journal.begin(OpenCall(key, self.name, attempt, now_us(), args_digest, args_text))
             began = monotonic_us()
@@ -244,7 +247,9 @@ class StepDefinition:
                 failed = attempt
                 if isinstance(error, LateThread):
                     await asyncio.wait({error.future})
-                await _pause(run, wait_s)
+                if isinstance(error, RetryLater) and error.hold_queue:
+                    await run.host.hold_queue(run.queue, retry_at)
+                await run.wait_until(key, retry_at)
                 continue
             if isinstance(error, LateThread):
                 error = TimeoutError(f"{key} took longer than {self.options.timeout_s} s")
@@ -269,12 +274,3 @@ class StepDefinition:
         if isinstance(error, HoldfastError) or not isinstance(error, self.options.retry_on):
             return None
         return self.options.retries.delay_s(failures) if failures <= self.options.retries.attempts else None
-
-
-async def _pause(run: RunContext, seconds: float) -> None:
-    if seconds > 0:
-        run.bodies += 1
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            run.bodies -= 1

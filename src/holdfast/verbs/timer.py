@@ -1,19 +1,73 @@
-"""Timeouts whose end is part of the run: after a crash only the remaining time is left, and a replay does not wait."""
+"""Sleeps and timeouts. Due times are absolute: after a crash only the rest is left, and a replay does not wait."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
+from datetime import datetime, timedelta
 from types import TracebackType
 
-from holdfast.calls import Duration, elapsed_us, seconds
+from holdfast.calls import Duration, answer, elapsed_us, seconds
 from holdfast.clock import monotonic_us, now_us
-from holdfast.context import RunContext, Scope, in_branch
+from holdfast.codec import coder_for
+from holdfast.context import RunContext, Timer
+from holdfast.errors import UsageError
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
+from holdfast.scopes import Scope, in_branch, outside, scope_or_none
+from holdfast.waits import waiting
 
 _NAME = "hf.timeout"
+_SLEEP = "hf:sleep"
+_LONGEST_US = 100 * 365 * 86_400 * 1_000_000
+
+
+async def sleep(
+    seconds: float = 0,
+    *,
+    minutes: float = 0,
+    hours: float = 0,
+    days: float = 0,
+    until: datetime | None = None,
+) -> None:
+    """Wait for a while, or until a time; for minutes or for months, without a process.
+
+    The time to go on is recorded as it is first reached: a crash leaves only the rest of it, and a sleep that ended
+    while nobody ran ends at once. Outside of a run it is `asyncio.sleep`.
+
+    Example: `await hf.sleep(days=3)`
+    """
+    length_us = (seconds + 60 * (minutes + 60 * (hours + 24 * days))) * 1_000_000
+    if not math.isfinite(length_us) or length_us > _LONGEST_US:
+        raise UsageError("hf.sleep() takes a finite time of at most a hundred years.")
+    if until is not None and (length_us or until.tzinfo is None):
+        raise UsageError("hf.sleep(until=…) takes a datetime with a time zone, and no length besides.")
+    due_us = now_us() + int(length_us) if until is None else _micros(until)
+    scope = scope_or_none()
+    if scope is None or scope.body is not None:
+        await asyncio.sleep(max(0.0, (due_us - now_us()) / 1_000_000))
+        return
+    scope = in_branch("hf.sleep()")
+    run = scope.run
+    if run.halted:
+        await run.check(scope)
+    entry = run.claim(scope, _SLEEP, "", None)
+    if entry is not None and entry.answers(run.replay.code):
+        await answer(scope, entry, coder_for(type(None)), ())
+        return
+    if run.gate is not None:
+        await run.pass_gate(scope)
+    async with waiting(scope, _SLEEP, entry, due_us=due_us) as call:
+        assert call.due_us is not None
+        if call.due_us > now_us():
+            await run.wait(call.key, "timer", {"name": "sleep"}, due_us=call.due_us)
+        await call.end(Kind.done, "null")
+
+
+def _micros(at: datetime) -> int:
+    return round((at - datetime.fromtimestamp(0, at.tzinfo)) / timedelta(microseconds=1))
 
 
 class timeout:
@@ -30,7 +84,8 @@ class timeout:
     def __init__(self, duration: Duration) -> None:
         self._seconds = seconds(duration)
         self._task: asyncio.Task[object] | None = None
-        self._handle: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
+        self._deciding: asyncio.Task[None] | None = None
         self._expired = False
         self._closed = False
 
@@ -63,11 +118,23 @@ class timeout:
             self._key = entry.key if entry is not None else run.new_key(scope, _NAME, None)
             due = now_us() + int(self._seconds * 1_000_000)
         run.journal.begin(OpenCall(self._key, _NAME, 1, now_us(), "", None, json.dumps({"due": due})))
-        self._handle = run.loop.call_later(max(0.0, (due - now_us()) / 1_000_000), self._due)
+        run.deadlines[self._key] = (due, self._due)
+        self._is_decided = entry is not None and entry.decided is not None
+        self._timer = run.host.timers.at(0 if self._is_decided else due, self._due)
 
     def _due(self) -> None:
-        if not self._closed and not self._run.dead:
-            self._run.ticks.complete(self._complete)
+        if not self._closed and not self._run.holds_timers and self._deciding is None:
+            self._deciding = asyncio.Task(self._decide(), loop=self._run.loop, context=outside())
+
+    async def _decide(self) -> None:
+        """That it expired is on disk before the code hears of it."""
+        run = self._run
+        with run.busy():
+            if not self._is_decided:
+                run.journal.add(Kind.decided, self._key, _NAME, payload=json.dumps({"expired": True}))
+                await run.journal.barrier(inline=run.may_commit_inline)
+        if not self._closed and not run.dead:
+            run.ticks.complete(self._complete)
 
     def _complete(self, tick: int) -> None:
         if self._closed or self._run.dead:
@@ -90,8 +157,9 @@ class timeout:
         self._closed = True
         run = self._run
         run.lines -= 1
-        if self._handle is not None:
-            self._handle.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            run.deadlines.pop(self._key, None)
             run.ticks.withdraw(self._complete)
             if not self._expired and not run.dead:
                 self._record(expired=False, tick=0)

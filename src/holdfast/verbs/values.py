@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
 from holdfast.clock import now_us
-from holdfast.context import Scope, StepInfo, in_branch, scope_or_none
 from holdfast.errors import NotInRun, UsageError
 from holdfast.ids import new_uuid
 from holdfast.model import Kind
+from holdfast.scopes import Scope, StepInfo, in_branch, scope_or_none
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

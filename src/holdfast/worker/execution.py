@@ -5,28 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from holdfast import faults
-from holdfast.clock import now_us
+from holdfast import control, faults
+from holdfast.clock import now_us, ready_us
 from holdfast.codec import encode_error
-from holdfast.context import Host, RunContext, enter, outside
+from holdfast.context import Host, RunContext
 from holdfast.errors import CorruptJournal, HoldfastError, StoreError, Undecodable
 from holdfast.journal.integrity import check_mail
 from holdfast.journal.replay import mismatch
 from holdfast.journal.ticks import Quiet
-from holdfast.model import Kind, Record, RunRow, Status
+from holdfast.model import Applied, Kind, Mail, Record, RunRow, Status
+from holdfast.scopes import enter, outside
 from holdfast.telemetry import warn
 from holdfast.verbs.child import Agent, Call
 from holdfast.verbs.timer import timeout
+from holdfast.worker.asides import Asides
+from holdfast.worker.cancelling import CANCEL, Cancelling
 
-_PARKED = {"in doubt": Status.in_doubt, "child": Status.waiting, "handed over": Status.queued}
-_PARK_GRACE_S = 0.1
-_MAIL_POLL_S = 0.1
+_PARK_GRACE_S = 0.02
+SHORT_WAIT_US = 1_000_000  # not worth leaving memory for
+_OUTSIDE_GRACE_S = 2.0  # the same while a branch waits for something of its own
+_ENDING_POLL_S = 0.1
 _TEAR_DOWN_S = 5.0
-_THREAD_POLL_S = 0.01
+_BODY_POLL_S = 0.01
+
+
+class WorkerHost(Host, Protocol):
+    """What an execution needs from its process, besides what its run needs."""
+
+    async def cancel_children(self, run: RunContext) -> None: ...
 
 
 class Execution:
@@ -34,12 +43,13 @@ class Execution:
 
     def __init__(
         self,
-        host: Host,
+        host: WorkerHost,
         agent: Agent[..., Any],
         row: RunRow,
         records: list[Record],
         *,
         blobs: dict[str, bytes],
+        mail: Sequence[Mail] = (),
         claim_note: str | None,
         reopen: tuple[str, str] | None,
         refuse: dict[str, Any] | None,
@@ -55,8 +65,14 @@ class Execution:
         self.error: BaseException | None = None  #: why this execution ended without deciding the run
         self._waiters: list[asyncio.Future[None]] = []
         self._refuse = refuse
-        self._seen_mail = 0
-        self._watcher: asyncio.Task[None] | None = None
+        self._early_mail = mail
+        self.seen_mail = 0
+        self._reading: asyncio.Task[None] | None = None
+        self._look_later: asyncio.TimerHandle | None = None
+        self._looked_at = (-1, 0.0)
+        self._parking: asyncio.Task[None] | None = None
+        self._has_summed_up = False
+        self._pause_note: dict[str, str] = {}
         reopening = ""
         if reopen is not None:
             reopening = json.dumps({"superseded": _superseded(records), "note": reopen[1]})
@@ -65,8 +81,10 @@ class Execution:
             )
             records = [*records, reopened]
         self.run = RunContext(
-            host, row, records, blobs=blobs, code=agent.code, on_stop=self._stop, on_hold=self._watch_holds
+            host, row, records, blobs=blobs, code=agent.code, on_stop=self._stop, on_wait=self._on_wait
         )
+        self._cancelling = Cancelling(self.run)
+        self._asides = Asides(self.run, agent)
         self._is_resumed = claim_note is not None
         if claim_note is not None:
             self.run.journal.add(Kind.claimed, "", row.owner or "", payload=claim_note)
@@ -80,29 +98,27 @@ class Execution:
         self._waiters.append(waiter)
         await waiter
 
-    def begin(self, slots: asyncio.Semaphore | None, on_end: Callable[[], None]) -> None:
+    def begin(self, on_end: Callable[[], None]) -> None:
         """Execute in the background."""
-        self._task = asyncio.Task(self._go(slots, on_end), loop=self._loop, context=outside())
+        self._task = asyncio.Task(self._go(on_end), loop=self._loop, context=outside())
 
-    async def _go(self, slots: asyncio.Semaphore | None, on_end: Callable[[], None]) -> None:
+    async def _go(self, on_end: Callable[[], None]) -> None:
         try:
-            if slots is None:
-                await self._drive()
-            else:
-                async with slots:
-                    await self._drive()
+            await self._drive()
         except Exception as error:  # whoever waits for the run must hear of it
             self.error = error
             warn("run.stopped", run=self.run.id, error=f"{type(error).__name__}: {error}")
             await self._give_up(error)
         finally:
-            if self._watcher is not None:
-                self._watcher.cancel()
+            if self._look_later is not None:
+                self._look_later.cancel()
+            self._cancelling.close()
             self.run.stop()
             on_end()
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+            self.run.root.task = None  # many cycles less for the garbage collector
 
     async def _give_up(self, error: Exception) -> None:
         """Something here is wrong, not the run: leave it so that it can be taken up again."""
@@ -121,24 +137,43 @@ class Execution:
             run.stop_reason = self._refuse or run.stop_reason
             await self._park()
             return
-        await self._read_mail()
+        self._take_mail(self._early_mail)
+        while run.paused and run.replay.cancel is None:
+            reason = {"why": "paused", "was": Status.queued, "mail": self.seen_mail}
+            applied = await run.journal.park(Status.paused, reason, wake_at=None, mail=self.seen_mail)
+            if applied is not Applied.unread:
+                self.row = run.journal.row
+                return
+            await self.read_mail()
         context = contextvars.copy_context()
         context.run(enter, run.root)
         root = asyncio.Task(self._root(), loop=self._loop, context=context)
         run.root.task = root
         run.tasks[root] = run.root
+        self._cancelling.begin(root)
+        self._asides.begin()
         error = await self._stopped
-        if root.done() and run.stop_reason is None and not run.journal.lost:
-            await self._finish(root)
+        if self._parking is not None:
+            await asyncio.wait({self._parking})
+        if self.row.status is not Status.running:
+            await self._tear_down()  # parked
         elif run.journal.lost:
             self.error = error
             await self._tear_down()
+        elif run.stop_reason is not None and run.stop_reason["why"] == "cancelled":
+            await self._end_cancelled(None)
+        elif root.done() and run.stop_reason is None:
+            await self._finish(root)
         else:
             await self._park()
 
     async def _root(self) -> Any:
         try:
-            return await self._main()
+            try:
+                return await self._main()
+            finally:
+                while self.run.asides and not self.run.dead:  # a handler's reply is not cut off by the end of the run
+                    await self.run.pass_gate(self.run.root)
         finally:
             if not self._stopped.done():
                 self._stopped.set_result(None)  # heard in the next turn, when this task is done
@@ -157,8 +192,7 @@ class Execution:
 
     def _stop(self, error: BaseException | None) -> None:
         """The run was lost, or cannot go on with this code."""
-        self.run.dead = True
-        self.run.ticks.stopped = True
+        self.run.die()
         if not self._stopped.done():
             self._stopped.set_result(error)
 
@@ -169,6 +203,9 @@ class Execution:
         await self._end_branches(root)
         if run.stop_reason is not None or journal.lost:
             await self._park()
+            return
+        if run.replay.cancel is not None:
+            await self._end_cancelled(None if root.cancelled() else root.exception())
             return
         left = run.without_settled(run.replay.open_intents())
         if left:
@@ -184,13 +221,43 @@ class Execution:
                 raise error
         else:
             status, payload, keys = self._returned(root.result())
-        self._sum_up()
         if status is Status.failed:
             journal.summary["now"] = _first_line(root.exception())
-        journal.summary.pop("progress", None)
-        journal.add(Kind.finished, "", status, payload=payload, args=keys)
+        await self._end(status, payload, keys)
+
+    async def _end_cancelled(self, error: BaseException | None) -> None:
+        """The run was told to stop, and has: whatever it returned, it was cancelled. Its children follow."""
+        run = self.run
+        if run.journal.lost:
+            await self._tear_down()
+            return
+        await self._host.cancel_children(run)
+        await control.withdraw_questions(self._host.store, run.id)
+        if error is not None:
+            run.journal.summary["now"] = f"cleaning up failed: {_first_line(error)}"
+        doubts = sorted(wait.key for wait in run.waits.values() if wait.kind == "doubt")
+        if doubts:
+            run.journal.add(Kind.noted, "", "left in doubt", payload=json.dumps({"effects": doubts}))
+        await self._end(Status.cancelled, None if error is None else encode_error(error), None)
+        if run.tasks:
+            await self._tear_down()
+
+    async def _end(self, status: Status, payload: str | None, keys: str | None) -> None:
+        run, journal = self.run, self.run.journal
+        self._sum_up()
+        if any(entry.name == "hf:ask" and entry.outcome is None for entry in run.replay.entries.values()):
+            await control.withdraw_questions(self._host.store, run.id)
+        unread = sorted(name for name, waiting in run.signals.items() if waiting)
+        if unread:
+            journal.add(Kind.noted, "", "unread", payload=json.dumps({"signals": unread}))
+        for shown in ("progress", "cancelling", "held"):
+            journal.summary.pop(shown, None)
+        journal.add(Kind.finished, "", status, payload=payload, args=keys, soon=False)
         faults.point("finish.before")
-        if await journal.finish(status, inline=run.host.is_alone):
+        tell = None
+        if self.row.parent_id is not None:
+            tell = control.child_ended(self.row.parent_id, run.id, status)
+        if await journal.finish(status, tell=tell, inline=run.host.is_alone):
             self.row, self.outcome = journal.row, payload
         faults.point("finish.after")
 
@@ -208,35 +275,39 @@ class Execution:
         for task in list(self.run.tasks):
             task.cancel()
         while self.run.tasks and not self.run.dead:
-            await asyncio.wait(list(self.run.tasks), timeout=_MAIL_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(list(self.run.tasks), timeout=_ENDING_POLL_S, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)
 
     async def _park(self) -> None:
-        """Write what is known, give the run up, and leave memory."""
+        """Something keeps the run from going on here: write what is known, give it up, and leave memory."""
         run = self.run
-        run.dead = run.parking = True
-        run.ticks.stopped = True
+        run.die()
+        run.parking = True
         await self._let_effects_end()
-        run.ticks.deliver_ready()  # recorded, though nobody will act on it here
+        while run.ticks.has_ready:
+            run.ticks.deliver_ready()  # recorded, though nobody will act on it here
         reason = run.stop_reason or {"why": "lost"}
         self._sum_up()
-        status = _PARKED.get(str(reason["why"]), Status.blocked)
-        if await run.journal.finish(status, reason):
+        status = Status.queued if reason["why"] == "handed over" else Status.blocked
+        wake_at = ready_us() if status is Status.queued else None
+        if await run.journal.finish(status, reason, wake_at=wake_at):
             self.row = run.journal.row
         await self._tear_down()
-        if status is Status.in_doubt:
-            self.has_mail = bool(await self._host.store.mail(run.id, after=self._seen_mail))
+        if status is Status.blocked:
+            more = await self._host.store.mail(run.id, after=self.seen_mail)
+            self.has_mail = any(mail.kind == "resolve" for mail in more)
 
     async def _let_effects_end(self) -> None:
         """An effect under way is not cut off, if it ends soon."""
         give_up = self._loop.time() + self._host.settings.drain_s
         while self.run.acting and self._loop.time() < give_up:  # noqa: ASYNC110 - seldom, and short
-            await asyncio.sleep(_THREAD_POLL_S)
+            await asyncio.sleep(_BODY_POLL_S)
 
     def _sum_up(self) -> None:
         """Note what this execution did not have to do again."""
-        if self._is_resumed:
-            self.run.journal.add(Kind.noted, "", "resumed", payload=json.dumps(asdict(self.run.receipt)))
+        if self._is_resumed and not self._has_summed_up:
+            self._has_summed_up = True
+            self.run.journal.add(Kind.noted, "", "resumed", payload=self.run.receipt.text, soon=False)
 
     async def _tear_down(self) -> None:
         tasks = set(self.run.tasks)
@@ -249,74 +320,182 @@ class Execution:
                 task.exception()
         if pending:
             warn("run.branches_linger", run=self.run.id, tasks=len(pending))
+            for task in pending:  # its code does not let itself be ended; at least the process shall not wait for it
+                asyncio.tasks._unregister_task(task)
 
-    async def hand_over(self) -> None:
-        """The process is closing: let another one go on. A `def` body is waited for; its thread cannot be stopped."""
+    async def hand_over(self, drain_s: float = 0.0) -> None:
+        """The process is closing: let another one go on, as soon as no body is under way or `drain_s` have passed.
+
+        A `def` body is waited for in any case; its thread cannot be stopped.
+        """
         run = self.run
-        while run.threads and not self._stopped.done():  # noqa: ASYNC110 - seldom, and short
-            await asyncio.sleep(_THREAD_POLL_S)
+        run.draining = True
+        run.shut_gate()
+        give_up = self._loop.time() + drain_s
+        while not self._stopped.done() and (run.threads or (run.bodies and self._loop.time() < give_up)):  # noqa: ASYNC110
+            await asyncio.sleep(_BODY_POLL_S)
+        if self._parking is not None:
+            await asyncio.wait({self._parking})
         if not self._stopped.done():
-            run.stop_reason = {"why": "handed over"}
+            run.stop_reason = {"why": "handed over", "cleanup": self._has_cleanup}
             self._stop(None)
         await asyncio.wait({self._task})
 
-    # effects that a person must settle
+    def lose(self) -> None:
+        """Somebody else has the run now."""
+        if not self.run.journal.lost:
+            self.run.journal.abandon()
+            self._stop(None)
 
-    def _watch_holds(self) -> None:
-        if self._watcher is None:
-            self._watcher = asyncio.Task(self._watch(), loop=self._loop, context=outside())
+    # waiting without a process
 
-    async def _watch(self) -> None:
-        """While calls are held: hear what persons say; park when nothing else is going on."""
+    @property
+    def is_idle(self) -> bool:
+        """Does nothing happen here but waiting?"""
+        run = self.run
+        if run.bodies or run.ticks.has_work or self._reading or self._asides.has_news or self._cancelling.is_under_way:
+            return False
+        return run.is_waiting and run.quiet() is not Quiet.busy
+
+    def _on_wait(self) -> None:
+        if self._look_later is None and not self._stopped.done():
+            self._looked_at = (self.run.ticks.activity, self._loop.time())
+            self._look_later = self._loop.call_later(_PARK_GRACE_S, self._look)
+
+    def _look(self) -> None:
+        """Leave memory, if nothing happened for a while and nothing is about to."""
+        self._look_later = None
+        run = self.run
+        if run.dead or self._parking is not None or run.root.task is None or not (run.waits or run.paused):
+            return
+        activity, now = run.ticks.activity, self._loop.time()
+        looked_at = self._looked_at
+        if self.is_idle and activity == looked_at[0]:
+            if run.quiet() is Quiet.settled or now - looked_at[1] >= _OUTSIDE_GRACE_S:
+                due = run.next_due_us()
+                if run.paused or due is None or due - now_us() > SHORT_WAIT_US:
+                    run.parking = run.ticks.stopped = True  # from here on nothing arrives, and nothing expires
+                    self._parking = asyncio.Task(self._park_waiting(), loop=self._loop, context=outside())
+                    return
+            self._on_wait()
+            self._looked_at = looked_at
+            return
+        self._on_wait()
+
+    async def _park_waiting(self) -> None:
+        """Give the run up until what it waits for comes, unless it has come already."""
+        run = self.run
+        if run.replay.cancel is not None and any(wait.kind == "doubt" for wait in run.waits.values()):
+            run.stop_reason = {"why": "cancelled"}  # only a person could settle that effect; it stays in doubt
+            self._stop(None)
+            return
+        self._sum_up()
+        status, reason, wake_at = self._why_waiting()
+        faults.point("park.before")
         try:
-            await self._watch_until_parked()
+            applied = await run.journal.park(status, reason, wake_at=wake_at, mail=self.seen_mail)
+        except StoreError as error:
+            self._stop(error)
+            return
+        finally:
+            self._parking = None
+        faults.point("park.after")
+        if applied is Applied.committed:
+            self.row = run.journal.row
+            self._stop(None)
+        elif applied is Applied.unread and not self._stopped.done():
+            run.thaw()
+            self.mail_came()
+            self._on_wait()
+
+    @property
+    def _has_cleanup(self) -> bool:
+        """Is there something to undo, should the run be cancelled?"""
+        return any(saga.keys for saga in self.run.sagas)
+
+    def _why_waiting(self) -> tuple[Status, dict[str, Any], int | None]:
+        """The status, what is waited for, and when to wake up at the latest."""
+        run = self.run
+        waits = [
+            {"kind": wait.kind, "key": wait.key, "due": wait.due_us, **wait.shown}
+            for wait in sorted(run.waits.values(), key=lambda each: each.key)
+        ]
+        kinds = {wait["kind"] for wait in waits}
+        due = run.next_due_us()
+        why = next((kind for kind in ("doubt", "question", "signal", "child") if kind in kinds), "timer")
+        status = {"doubt": Status.in_doubt, "timer": Status.sleeping}.get(why, Status.waiting)
+        reason: dict[str, Any] = {
+            "why": "in doubt" if why == "doubt" else why,
+            "waits": waits,
+            "due": due,
+            "mail": self.seen_mail,
+            "cleanup": self._has_cleanup,
+        }
+        if run.paused:
+            was = status if run.waits and not run.kept_back else Status.queued
+            return Status.paused, {**reason, "why": "paused", "was": was, "wake_at": due, **self._pause_note}, None
+        return status, reason, due
+
+    # what comes from outside
+
+    def mail_came(self) -> None:
+        """There is mail that this execution has not seen."""
+        if self._reading is None and not self.run.dead:
+            self._reading = asyncio.Task(self._read(), loop=self._loop, context=outside())
+
+    async def _read(self) -> None:
+        try:
+            await self.read_mail()
         except (StoreError, CorruptJournal) as error:
             self.run.stop_reason = {"why": "mail unreadable", "detail": str(error)}
             self._stop(None)
+        finally:
+            self._reading = None
 
-    async def _watch_until_parked(self) -> None:
+    async def read_mail(self) -> None:
+        self._take_mail(await self._host.store.mail(self.run.id, after=self.seen_mail))
+
+    def _take_mail(self, mails: Sequence[Mail]) -> None:
         run = self.run
-        quiet_since = self._loop.time()
-        while not run.dead:
-            await self._read_mail()
-            await self._look_at_children()
-            is_idle = run.holds and not run.bodies and not run.ticks.has_work and run.quiet() is not Quiet.busy
-            if not is_idle:
-                quiet_since = self._loop.time()
-            elif self._loop.time() - quiet_since >= _PARK_GRACE_S:
-                run.stop_reason = self._why_parked()
-                self._stop(None)
-                return
-            await asyncio.sleep(_MAIL_POLL_S / 2)
-
-    def _why_parked(self) -> dict[str, Any]:
-        holds = sorted(self.run.hold_reasons.items())
-        children = [reason["child"] for _, reason in holds if "child" in reason]
-        effects = [{"key": key, **reason} for key, reason in holds if "child" not in reason]
-        return {
-            "why": "in doubt" if effects else "child",
-            "effects": effects,
-            "children": children,
-            "mail": self._seen_mail,
-        }
-
-    async def _look_at_children(self) -> None:
-        """A child that was parked may have ended."""
-        for key, reason in list(self.run.hold_reasons.items()):
-            if "child" in reason:
-                row = await self._host.store.run(reason["child"])
-                if row is not None and row.status.is_final:
-                    self.run.settle_by(key, {})
-
-    async def _read_mail(self) -> None:
-        run = self.run
-        if not self.row.mail and self._watcher is None:
+        if run.parking or run.dead:
             return
-        for mail in await self._host.store.mail(run.id, after=self._seen_mail):
+        for mail in mails:
+            if mail.number <= self.seen_mail:
+                continue
             check_mail(mail)
-            self._seen_mail = mail.number
-            if mail.number not in run.replay.consumed_mail:
-                run.settle_by(mail.key, {**json.loads(mail.body), "mail": mail.number})
+            self.seen_mail = mail.number
+            if mail.number in run.replay.consumed_mail:
+                run.decided_signals[mail.number] = mail
+                continue
+            body = {**json.loads(mail.body), "mail": mail.number, "at": mail.at}
+            match mail.kind:
+                case "resolve":
+                    run.settle_by(mail.key, body)
+                case "answer":
+                    run.answer_by(mail.key, body)
+                case "signal":
+                    run.signal(mail)
+                case "child":
+                    run.child_ended(mail.key)
+                case "cancel":
+                    self._cancelling.ask(body)
+                case "pause" | "resume":
+                    self._set_paused(mail.kind == "pause", body)
+                case "interrupt":
+                    self._asides.add(body)
+
+    def _set_paused(self, on: bool, body: dict[str, Any]) -> None:
+        """At the next durable boundary the run stops, and its timers with it; or it goes on."""
+        run = self.run
+        note = {"on": on, "by": body["by"], "note": body["note"], "mail": body["mail"]}
+        run.journal.add(Kind.noted, "", "paused", payload=json.dumps(note))
+        run.paused = on
+        self._pause_note = {"by": body["by"], "note": body["note"]}
+        if on:
+            run.shut_gate()
+            self._on_wait()
+        else:
+            run.open_gate()
 
 
 def _first_line(error: BaseException | None) -> str:
@@ -354,4 +533,7 @@ def _superseded(records: list[Record]) -> list[int]:
     keys = set(json.loads(end.args or "[]"))
     gone = {seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]}
     failures = [r.seq for r in records if r.kind == Kind.failed and r.key in keys and r.seq not in gone]
+    told = next((r.seq for r in reversed(records) if r.key == CANCEL and r.seq not in gone), None)
+    if told is not None:  # what the cancellation cut off is done anew
+        failures += [r.seq for r in records if r.seq >= told and (r.key == CANCEL or r.kind == Kind.cancelled)]
     return [*failures, end.seq]

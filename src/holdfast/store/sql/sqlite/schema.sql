@@ -8,6 +8,15 @@ CREATE TABLE blobs (
     PRIMARY KEY (run_id, digest, chunk)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE definitions (
+    kind     TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    body     TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    due_at   INTEGER,
+    PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE mailbox (
     run_id TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -16,6 +25,7 @@ CREATE TABLE mailbox (
     body   TEXT NOT NULL,
     at     INTEGER NOT NULL,
     digest TEXT NOT NULL,
+    dedup  TEXT,
     PRIMARY KEY (run_id, number)
 ) STRICT, WITHOUT ROWID;
 
@@ -25,6 +35,22 @@ CREATE TABLE migrations (
     applied_at INTEGER NOT NULL,
     sha256     TEXT NOT NULL
 ) STRICT;
+
+CREATE TABLE questions (
+    id         TEXT NOT NULL UNIQUE,
+    run_id     TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    body       TEXT NOT NULL,
+    shown      TEXT NOT NULL,
+    asked_at   INTEGER NOT NULL,
+    due_at     INTEGER,
+    state      TEXT NOT NULL CHECK (state IN ('open', 'answered', 'declined', 'expired', 'withdrawn')),
+    decided_at INTEGER,
+    decided_by TEXT,
+    note       TEXT NOT NULL,
+    digest     TEXT NOT NULL,
+    PRIMARY KEY (run_id, key)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE records (
     run_id      TEXT NOT NULL,
@@ -51,11 +77,15 @@ CREATE TABLE runs (
     agent        TEXT NOT NULL,
     nonce        TEXT NOT NULL,
     parent_id    TEXT,
+    queue        TEXT NOT NULL,
+    queue_key    TEXT NOT NULL,
+    priority     INTEGER NOT NULL,
     created_at   INTEGER NOT NULL,
     updated_at   INTEGER NOT NULL,
     status       TEXT NOT NULL CHECK (status IN ('queued', 'running', 'sleeping', 'waiting', 'paused', 'in_doubt',
                                                  'blocked', 'quarantined', 'done', 'failed', 'cancelled')),
     reason       TEXT,
+    wake_at      INTEGER,
     generation   INTEGER NOT NULL,
     epoch        INTEGER NOT NULL,
     head_seq     INTEGER NOT NULL,
@@ -77,14 +107,25 @@ CREATE TABLE workers (
     lease_until_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX definitions_due ON definitions (kind, due_at, name) WHERE due_at IS NOT NULL;
+
+CREATE UNIQUE INDEX mailbox_by_dedup ON mailbox (run_id, dedup) WHERE dedup IS NOT NULL;
+
+CREATE INDEX questions_open ON questions (asked_at, id) WHERE state = 'open';
+
 CREATE INDEX runs_by_agent ON runs (agent, created_at, id);
 
-CREATE INDEX runs_by_owner ON runs (owner) WHERE owner IS NOT NULL;
+CREATE INDEX runs_by_owner ON runs (owner, queue, queue_key, epoch, mail) WHERE owner IS NOT NULL;
 
 CREATE INDEX runs_by_parent ON runs (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
 
 CREATE INDEX runs_by_status ON runs (status, created_at, id);
 
 CREATE INDEX runs_by_thread ON runs (thread_id, created_at, id);
+
+CREATE INDEX runs_by_wake ON runs (queue, agent, status, wake_at, id) WHERE owner IS NULL AND wake_at IS NOT NULL;
+
+CREATE INDEX runs_in_line ON runs (queue, queue_key, priority DESC, wake_at, id, agent)
+    WHERE status = 'queued' AND owner IS NULL AND wake_at IS NOT NULL;
 
 CREATE INDEX runs_newest ON runs (created_at, id);

@@ -1,0 +1,221 @@
+"""Events, queues, schedules and triggers, as an app offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast import control
+from holdfast.errors import UsageError
+from holdfast.handle import Run
+from holdfast.model import RunFilter, Status
+from holdfast.scopes import scope_or_none
+from holdfast.store.base import Store
+from holdfast.verbs.child import Agent, Call
+from holdfast.worker.executor import Executor
+from holdfast.worker.queues import QueueInfo
+
+if TYPE_CHECKING:
+    from holdfast.worker.schedules import Schedules
+    from holdfast.worker.timetable import ScheduleInfo
+    from holdfast.worker.triggers import Source, TriggerInfo, Triggers
+
+
+class Administration:
+    """What an app can do besides runs themselves."""
+
+    _store: Store
+    _schedules: Schedules
+    _triggers: Triggers
+
+    @property
+    def executor(self) -> Executor:
+        """What executes runs here; for the command line and for tests."""
+        raise NotImplementedError
+
+    async def _found(self, run_id: str) -> Run[Any]:
+        row = await control.find(self._store, run_id)
+        return self.executor.handle(row.id, row.thread_id)
+
+    async def emit(self, event: str, value: Any = None, *, dedup: str | None = None) -> str:
+        """Emit an event: triggers on its name start runs, and runs whose agent declares such a signal receive it.
+
+        Once this returns the event will be delivered. A second one with the same `dedup` id is the first. Its id.
+
+        Example: `await app.emit("order.paid", {"id": 7}, dedup="order-7")`
+        """
+        if (scope := scope_or_none()) is not None and scope.body is None:
+            raise UsageError("app.emit() was called inside a run; use `await hf.emit(…)` there.")
+        return await self._triggers.emit(event, value, dedup=dedup)
+
+    async def queue(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        rate: tuple[int, float] | None = None,
+    ) -> None:
+        """Declare the limits of a queue, for all workers together: runs at once, in all and per `queue_key`, and
+        starts in a time (`rate=(10, 60)`: ten in a minute). A run that waits takes no place.
+
+        Example: `await app.queue("mail", concurrency=4, per_key=1)`
+        """
+        await self.executor.queues.set(name, concurrency=concurrency, per_key=per_key, rate=rate)
+
+    async def queues(self) -> list[QueueInfo]:
+        """The queues that are declared, with how many runs they have.
+
+        Example: `for queue in await app.queues(): print(queue.name, queue.queued)`
+        """
+        return await self.executor.queues.infos(self._count)
+
+    async def _count(self, queue: str) -> tuple[int, int]:
+        counts = []
+        for status in (Status.queued, Status.running):
+            rows = await self._store.runs(RunFilter(queue=queue, status=frozenset({status}), limit=100_000))
+            counts.append(len(rows))
+        return counts[0], counts[1]
+
+    async def pause_queue(self, name: str) -> None:
+        """Take no more runs from a queue; those under way go on until they wait or end.
+
+        Example: `await app.pause_queue("mail")`
+        """
+        await self.executor.queues.pause(name)
+
+    async def resume_queue(self, name: str) -> None:
+        """Take runs from a queue again.
+
+        Example: `await app.resume_queue("mail")`
+        """
+        await self.executor.queues.resume(name)
+
+    async def schedule(
+        self,
+        name: str,
+        call: Call[Any],
+        *,
+        cron: str,
+        tz: str = "UTC",
+        jitter: float = 0,
+        overlap: Literal["skip", "allow", "replace"] = "skip",
+        missed: Literal["latest", "skip"] | int = "latest",
+        queue: str | None = None,
+    ) -> None:
+        """Start a run of a call whenever the cron expression says, in its time zone; declared again, it is changed.
+
+        `overlap`: what happens if the run before has not ended. `missed`: which of the times that nobody was there for
+        are made up for. Whoever fires a time, it is one run: its id is made of the schedule and the time.
+
+        Example: `await app.schedule("nightly", report(), cron="0 2 * * *", tz="Europe/Vienna")`
+        """
+        args_text, args_digest = call.encoded
+        await self._schedules.declare(
+            name,
+            agent=call.agent.name,
+            args_text=args_text,
+            args_digest=args_digest,
+            cron=cron,
+            tz=tz,
+            jitter=jitter,
+            overlap=overlap,
+            missed=missed,
+            queue=queue or call.agent.queue,
+        )
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """The schedules, with their next times.
+
+        Example: `for schedule in await app.schedules(): print(schedule.name, schedule.next_fires)`
+        """
+        return await self._schedules.list()
+
+    async def pause_schedule(self, name: str) -> None:
+        """Let a schedule start nothing.
+
+        Example: `await app.pause_schedule("nightly")`
+        """
+        await self._schedules.pause(name)
+
+    async def resume_schedule(self, name: str) -> None:
+        """Let a paused schedule go on; times that passed meanwhile are not made up for.
+
+        Example: `await app.resume_schedule("nightly")`
+        """
+        await self._schedules.resume(name)
+
+    async def fire_schedule(self, name: str) -> Run[Any]:
+        """Start a run of a schedule now, besides its times.
+
+        Example: `run = await app.fire_schedule("nightly")`
+        """
+        return await self._found(await self._schedules.fire(name))
+
+    async def backfill_schedule(self, name: str, start: datetime, end: datetime) -> list[Run[Any]]:
+        """Start a run for each time of a schedule in a range that has none yet.
+
+        Example: `await app.backfill_schedule("nightly", monday, friday)`
+        """
+        return [await self._found(run_id) for run_id in await self._schedules.backfill(name, start, end)]
+
+    async def remove_schedule(self, name: str) -> None:
+        """Forget a schedule. The runs that it started stay.
+
+        Example: `await app.remove_schedule("nightly")`
+        """
+        await self._schedules.remove(name)
+
+    async def on(
+        self,
+        event: Source,
+        agent: Agent[..., Any],
+        *,
+        name: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        queue_key: str = "",
+    ) -> TriggerInfo:
+        """Start a run of an agent for each event of a name, changed file or message of a queue; it is the one argument.
+
+        `where` names what the value must have: `{"customer.country": "AT", "total": {"gt": 100}}`. `queue_key` may take
+        from it: `"{customer.id}"`. Declared again under the same name, the trigger is changed.
+
+        Example: `await app.on("order.paid", ship, where={"total": {"gt": 100}})`
+        """
+        if not isinstance(agent, Agent):
+            raise UsageError(f"on() takes a function decorated with @hf.agent, not {agent!r}.")
+        self.executor.know(agent)
+        await self.executor.define_agents(everything=True)
+        return await self._triggers.declare(
+            event, agent.name, name=name, where=where, queue=queue or agent.queue, queue_key=queue_key
+        )
+
+    async def triggers(self) -> list[TriggerInfo]:
+        """The triggers, with what they received and started.
+
+        Example: `for trigger in await app.triggers(): print(trigger.name, trigger.started)`
+        """
+        return await self._triggers.list()
+
+    async def pause_trigger(self, name: str) -> None:
+        """Let a trigger start nothing.
+
+        Example: `await app.pause_trigger("ship")`
+        """
+        await self._triggers.pause(name)
+
+    async def resume_trigger(self, name: str) -> None:
+        """Let a paused trigger go on.
+
+        Example: `await app.resume_trigger("ship")`
+        """
+        await self._triggers.resume(name)
+
+    async def remove_trigger(self, name: str) -> None:
+        """Forget a trigger. The runs that it started stay.
+
+        Example: `await app.remove_trigger("ship")`
+        """
+        await self._triggers.remove(name)

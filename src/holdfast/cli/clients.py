@@ -1,0 +1,60 @@
+"""Acting on a store without executing anything: what people do to runs, questions, queues and schedules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from holdfast.app import Holdfast, connect
+from holdfast.cli.setup import Setup
+from holdfast.cli.stores import check_exists, with_store
+from holdfast.store.base import Store
+
+T = TypeVar("T")
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def with_app(setup: Setup, work: Callable[[Holdfast], Awaitable[T]]) -> T:
+    """Open an app that knows no agents on the store, which must exist; do the work, close it."""
+    check_exists(setup)
+
+    async def go() -> T:
+        async with connect(setup.db) as app:
+            return await work(app)
+
+    return asyncio.run(go())
+
+
+def complete_defined(kind: str) -> Complete:
+    """Completion of the names of what workers share: queues, schedules, triggers."""
+
+    async def find(store: Store, incomplete: str) -> list[CompletionItem]:
+        found = await store.definitions(kind)
+        return [CompletionItem(each.name) for each in found if each.name.startswith(incomplete)]
+
+    return _completion(find)
+
+
+def _completion(find: Callable[[Store, str], Awaitable[list[CompletionItem]]]) -> Complete:
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        setup = ctx.find_root().obj or Setup()
+        try:
+            return with_store(setup, lambda store: find(store, incomplete))
+        except Exception:  # the shell has no place for errors while the user types
+            return []
+
+    return complete
+
+
+async def _open_questions(store: Store, incomplete: str) -> list[CompletionItem]:
+    found = await store.questions(id_prefix=incomplete or None, limit=30)
+    return [CompletionItem(each.id, help=each.run_id) for each in found]
+
+
+#: Completion of the ids of open questions.
+complete_question: Complete = _completion(_open_questions)

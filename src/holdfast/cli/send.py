@@ -1,0 +1,44 @@
+"""`holdfast send`"""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.clients import with_app
+from holdfast.cli.given import value_of
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.stores import run_argument
+from holdfast.cli.text import clean, to_json
+
+
+@command("send")
+@run_argument()
+@click.argument("signal")
+@click.argument("value", metavar="[JSON|@FILE|-]", required=False)
+@click.option("--dedup", metavar="ID", help="A second signal with this id is the first: it changes nothing.")
+@click.option("--by", metavar="NAME", help="Who sends it. [default: the user of this process]")
+def send_command(setup: Setup, run: str, signal: str, value: str | None, dedup: str | None, by: str | None) -> int:
+    """Send a signal to a run.
+
+    The run gets it where its code receives SIGNAL, now or later. The value is JSON; without one it is null. Exit code
+    2: the run's agent has no such signal, or the value has another shape; 5: the run is over.
+
+    \b
+    holdfast send issue-7 approved true
+    holdfast send issue-7 reply '"a text needs quotes"' --dedup mail-17
+    """
+    sent = value_of(value, "the value")
+
+    async def work(app: Holdfast) -> tuple[str, bool]:
+        found = await app.find(run)
+        return found.id, await found.send(signal, sent, dedup=dedup, by=by)
+
+    run_id, is_new = with_app(setup, work)
+    if setup.is_json:
+        print(to_json({"run": run_id, "signal": signal, "is_new": is_new, "dedup": dedup}))
+    elif is_new:
+        print(clean(f"Sent {signal} to run {run_id}.", one_line=True))
+    else:
+        print(clean(f"Run {run_id} has {signal} with the id {dedup} already; nothing was changed.", one_line=True))
+    return 0

@@ -1,0 +1,242 @@
+"""`holdfast worker`"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeVarTuple, Unpack
+
+import click
+
+from holdfast.app import Holdfast, connect
+from holdfast.cli.failure import FAILED, OK, USAGE, Failure
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.source import Found, agents_in, load, split_source
+from holdfast.cli.supervisor import Supervisor, follow_supervisor
+from holdfast.cli.worker_events import Events
+from holdfast.config import Settings
+from holdfast.telemetry import info
+from holdfast.verbs.child import Agent
+
+Args = TypeVarTuple("Args")
+SetUp = Callable[[Holdfast], object]
+
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no time; write it like 500ms, 30s or 2m.", ctx, parameter)
+    return float(found[1]) * _UNITS[found[2]]
+
+
+@command("worker")
+@click.argument("sources", metavar="FILE[:AGENT]...", nargs=-1, required=True)
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only runs of this queue; may be repeated.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=100, show_default=True, help="Runs at once, per process."
+)
+@click.option(
+    "--drain-timeout",
+    "drain_s",
+    callback=_seconds,
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="How long calls under way may take to end when it stops.",
+)
+@click.option(
+    "--processes", type=click.IntRange(min=1), metavar="N", help="So many processes; those that die are replaced."
+)
+def worker_command(
+    setup: Setup,
+    sources: tuple[str, ...],
+    queues: tuple[str, ...],
+    concurrency: int,
+    drain_s: float,
+    processes: int | None,
+) -> int:
+    """Execute runs of the agents in these files until SIGTERM or Ctrl-C.
+
+    FILE is a Python file or a module: all agents in it, or the one that is named. A function `setup(app)` in it, plain
+    or async, is called in every process before work begins: the place to declare queues, schedules and triggers.
+
+    The first signal hands runs over to other workers, the second leaves at once. Events go to stderr; with --json, as
+    lines of JSON to stdout.
+
+    \b
+    holdfast worker agents.py
+    holdfast worker agents.py billing.py --queue slow --concurrency 10 --processes 4
+    """
+    is_child = follow_supervisor(drain_s)
+    events = Events(setup, shows_pid=is_child or processes is not None)
+    with events, redirect_stdout(sys.stderr):
+        if processes is not None:
+            again = _child_command(setup, sources, queues, concurrency, drain_s)
+            return asyncio.run(Supervisor(again, processes, drain_s).supervise())
+        plan = planned(sources)
+        events.more["worker.started"] = {"pid": os.getpid(), "queues": [*queues], "concurrency": concurrency}
+        with asyncio.Runner(loop_factory=lambda: SignalLoop(events, is_child=is_child)) as runner:
+            return runner.run(_work(setup, plan, queues=queues, concurrency=concurrency, drain_s=drain_s))
+
+
+def _child_command(
+    setup: Setup, sources: tuple[str, ...], queues: tuple[str, ...], concurrency: int, drain_s: float
+) -> list[str]:
+    """This command for one process. What the parent can import, a child can, and nothing else."""
+    is_in_path = sys.path[:1] in ([""], [os.getcwd()])
+    given = [sys.executable, *([] if is_in_path else ["-P"]), "-m", "holdfast", "worker", *sources]
+    given += [part for name in queues for part in ("--queue", name)]
+    given += ["--concurrency", str(concurrency), "--drain-timeout", f"{drain_s:g}s"]
+    given += ["--db", setup.db] if setup.db else []
+    return given + ["--json"] * setup.json + ["--no-color"] * setup.no_color
+
+
+# what is executed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the files have: agents, and functions to be called before work begins, by the file they are in."""
+
+    agents: Found
+    setups: dict[str, SetUp]
+
+
+def planned(sources: tuple[str, ...]) -> Plan:
+    """Load the files."""
+    plan = Plan({}, {})
+    for given in sources:
+        module, name = load(given)
+        for agent in _chosen(given, module, name):
+            known = plan.agents.setdefault(agent.name, agent)
+            if known.fn is not agent.fn:
+                raise Failure(
+                    f"{given}: an agent {agent.name!r} is in another file too ({known.source}). "
+                    "Give one of them another name with @hf.agent(name=…).",
+                    USAGE,
+                )
+        function = vars(module).get("setup")
+        if function is not None and getattr(function, "__module__", None) == module.__name__:
+            plan.setups[split_source(given)[0]] = _checked_setup(given, function)
+    return plan
+
+
+def _chosen(given: str, module: ModuleType, name: str | None) -> list[Agent[..., Any]]:
+    found = agents_in(module)
+    if not found:
+        raise Failure(f"{given} has no agent (a function decorated with @hf.agent).", USAGE)
+    if name is None:
+        return list(found.values())
+    value = vars(module).get(name)
+    agent = value if isinstance(value, Agent) else found.get(name)
+    if agent is None:
+        raise Failure(f"{given}: there is no agent {name!r}; it has {', '.join(found)}.", USAGE)
+    return [agent]
+
+
+def _checked_setup(given: str, function: Any) -> SetUp:
+    try:
+        inspect.signature(function).bind(None)
+    except (TypeError, ValueError) as error:
+        raise Failure(
+            f"{given}: `setup` is called with the app before work begins, and this one cannot be ({error}). "
+            "Write `def setup(app)`, or give it another name if it is meant for something else.",
+            USAGE,
+        ) from error
+    checked: SetUp = function
+    return checked
+
+
+async def _work(setup: Setup, plan: Plan, *, queues: tuple[str, ...], concurrency: int, drain_s: float) -> int:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SignalLoop)
+    loop.count_signals(asyncio.current_task())
+    agents, settings = list(plan.agents.values()), Settings(drain_s=drain_s)
+    with suppress(asyncio.CancelledError):  # by the first signal
+        if plan.setups:
+            async with connect(setup.db) as app:  # without agents: it executes nothing yet
+                for place, function in plan.setups.items():
+                    await _set_up(app, place, function)
+        served = queues or None
+        async with connect(setup.db, agents=agents, concurrency=concurrency, queues=served, settings=settings) as app:
+            await app.work()
+    info("worker.stopped", pid=os.getpid())
+    return OK
+
+
+async def _set_up(app: Holdfast, place: str, function: SetUp) -> None:
+    try:
+        made = function(app)
+        if inspect.isawaitable(made):
+            await made
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        where = f" ({frames[0].filename}:{frames[0].lineno})" if frames else ""
+        raise Failure(f"setup(app) in {place} failed: {type(error).__name__}: {error}{where}.", FAILED) from error
+
+
+class SignalLoop(asyncio.SelectorEventLoop):
+    """A loop that counts signals: the first stops in good order, the second leaves at once, as a crash would.
+
+    `Holdfast.work` hands over by itself when a signal comes, but it knows only of the time while it works. Before and
+    after that the first signal cancels what is being done. A handler that is added here is called as on any loop: the
+    loop learns of signals by other means than the interpreter's handler, which stays with the counting.
+
+    Under a supervisor the first signal may come twice: from the terminal, or from what manages the services of the
+    machine, and passed on by the parent. There it is the parent that loses its patience.
+    """
+
+    def __init__(self, events: Events, *, is_child: bool) -> None:
+        super().__init__()
+        self._events = events
+        self._is_child = is_child
+        self._came = 0
+        self._to_cancel: asyncio.Task[Any] | None = None
+        self._handled: set[int] = set()
+
+    def count_signals(self, task: asyncio.Task[Any] | None) -> None:
+        """From now on; `task` is what the first one cancels."""
+        self._to_cancel = task
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signal_came)
+
+    def add_signal_handler(self, sig: int, callback: Callable[[Unpack[Args]], Any], *args: *Args) -> None:
+        super().add_signal_handler(sig, callback, *args)
+        self._handled.add(sig)
+        self._count_again(sig)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        was_there = super().remove_signal_handler(sig)
+        self._handled.discard(sig)
+        self._count_again(sig)
+        return was_there
+
+    def _count_again(self, number: int) -> None:
+        if self._to_cancel is not None and number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signal_came)
+
+    def _signal_came(self, number: int, frame: object) -> None:
+        self._came += 1
+        if self._came > 1:
+            if not self._is_child:
+                os._exit(128 + number)
+            return
+        self._events.more["worker.stopping"] = {"signal": signal.Signals(number).name}
+        if number not in self._handled:
+            self.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        info("worker.stopping", runs=0)
+        assert self._to_cancel is not None
+        self._to_cancel.cancel()

@@ -1,0 +1,65 @@
+"""`holdfast workers`"""
+
+from __future__ import annotations
+
+from holdfast.app import Holdfast, WorkerInfo
+from holdfast.cli.clients import with_app
+from holdfast.cli.lists import Listed, ago, show_list, stamp
+from holdfast.cli.setup import Setup, command
+
+_PROOFS = {
+    "lock": "its lock is free",
+    "boot": "the machine was restarted",
+    "lease": "its lease ran out",
+    "gone": "it has no row any more",
+}
+
+
+@command("workers")
+def workers_command(setup: Setup) -> int:
+    """List the processes that execute runs.
+
+    A dead one is listed as long as runs are left from it. Piped, lines of: worker, alive|dead, pid, host, started,
+    runs, how it is known to be dead.
+    """
+
+    async def read(app: Holdfast) -> list[WorkerInfo]:
+        return await app.workers()
+
+    workers = with_app(setup, read)
+    alive = sum(worker.alive for worker in workers)
+    parts = [f"{alive} alive"] + ([f"{len(workers) - alive} dead"] if alive < len(workers) else [])
+    show_list(
+        setup,
+        [_listed(worker) for worker in workers],
+        head=("STATE", "WORKER", "PID", "HOST", "STARTED", "RUNS", ""),
+        flexible=6,
+        nothing="No worker. `holdfast worker FILE` starts one.",
+        footer=" · ".join(parts),
+    )
+    return 0
+
+
+def _listed(worker: WorkerInfo) -> Listed:
+    proof = "" if worker.alive else _PROOFS.get(worker.proof or "", worker.proof or "")
+    facts = {
+        "id": worker.id,
+        "pid": worker.pid,
+        "host": worker.host,
+        "started_at": stamp(worker.started_at),
+        "alive": worker.alive,
+        "proof": worker.proof,
+        "runs": worker.runs,
+    }
+    state = "alive" if worker.alive else "dead"
+    line = (worker.id, state, worker.pid, worker.host, stamp(worker.started_at), worker.runs, worker.proof)
+    cells = (
+        f"{'▶' if worker.alive else '↯'} {state}",
+        worker.id,
+        str(worker.pid),
+        worker.host,
+        f"{ago(worker.started_at)} ago",
+        str(worker.runs),
+        proof,
+    )
+    return Listed(facts, line, cells, "green" if worker.alive else "red")

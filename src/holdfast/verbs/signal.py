@@ -1,0 +1,118 @@
+"""Signals: typed messages to a run, kept in order until the run receives them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from holdfast.calls import Duration, answer, remember_key, seconds
+from holdfast.clock import now_us
+from holdfast.codec import Coder, coder_for, encode_error, read_outside
+from holdfast.context import RunContext
+from holdfast.errors import Undecodable, UsageError
+from holdfast.model import Kind, Mail
+from holdfast.scopes import Scope, in_branch
+from holdfast.waits import WaitCall, waiting
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_PREFIX = "hf:receive."
+
+
+@dataclass(frozen=True, slots=True)
+class Signal(Generic[T_co]):
+    """A kind of message that runs take: its name, and the type of its value.
+
+    Declare it with the agent, and a value of another shape is refused to its sender.
+
+    Example:
+        approved = hf.Signal("approved", bool)
+
+        @hf.agent(signals=[approved])
+        async def publish(text: str) -> str:
+            return "published" if await hf.receive(approved) else "dropped"
+    """
+
+    name: str
+    type: TypeForm[T_co]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isprintable() or not 1 <= len(self.name) <= 100:
+            raise UsageError(f"The name of a signal has 1 to 100 printable characters; got {self.name!r}.")
+
+
+@overload
+async def receive(signal: Signal[T], *, timeout: Duration | None = None) -> T: ...
+@overload
+async def receive(signal: tuple[str, TypeForm[T]], *, timeout: Duration | None = None) -> T: ...
+async def receive(signal: Signal[Any] | tuple[str, Any], *, timeout: Duration | None = None) -> Any:
+    """Wait for the next signal of this name, in the order of sending. Those sent before are not lost.
+
+    The run needs no process while it waits. With `timeout`, TimeoutError is raised when nothing has come by then; the
+    time is absolute, a crash does not start it anew.
+
+    Example: `ok = await hf.receive(("approved", bool), timeout=timedelta(days=2))`
+    """
+    scope = in_branch("hf.receive()")
+    run = scope.run
+    if run.halted:
+        await run.check(scope)
+    wanted = signal if isinstance(signal, Signal) else Signal(*signal)
+    coder: Coder[Any] = coder_for(wanted.type)
+    name = _PREFIX + wanted.name
+    entry = run.claim(scope, name, "", None)
+    if entry is not None and entry.answers(run.replay.code):
+        return await answer(scope, entry, coder, ())
+    if run.gate is not None:
+        await run.pass_gate(scope)
+    due_us = None if timeout is None else now_us() + int(seconds(timeout) * 1_000_000)
+    async with waiting(scope, name, entry, due_us=due_us) as call:
+        how = entry.decided if entry is not None and entry.decided is not None else None
+        mail: Mail | None = None
+        try:
+            if how is not None:
+                mail = run.decided_signals.pop(how.get("mail", 0), None)
+            else:
+                mail, text = await _next(run, call, wanted)
+                how = {"expired": True} if mail is None else {"mail": mail.number, "value": text}
+                await call.decide(how)
+            return await _end(scope, call, how, wanted.name, coder)
+        except BaseException:
+            if mail is not None and not call.has_ended and not run.dead:
+                run.return_signal(mail)
+            raise
+
+
+async def _next(run: RunContext, call: WaitCall, wanted: Signal[Any]) -> tuple[Mail | None, str]:
+    """The next signal that fits and came in time, with its value as it is stored; None: it is too late."""
+    while True:
+        mail = run.next_signal(wanted.name)
+        if mail is None:
+            mail = await run.wait(call.key, "signal", {"name": wanted.name}, due_us=call.due_us)
+        if mail is None:
+            return None, ""
+        if call.due_us is not None and mail.at > call.due_us:
+            run.return_signal(mail)
+            return None, ""
+        try:
+            text, _ = read_outside(wanted.type, json.loads(mail.body)["value"], what=f"signal {wanted.name}")
+        except Undecodable as error:
+            note = {"mail": mail.number, "problem": str(error)}
+            run.journal.add(Kind.noted, "", "refused", payload=json.dumps(note))
+        else:
+            return mail, text
+
+
+async def _end(scope: Scope, call: WaitCall, how: dict[str, Any], name: str, coder: Coder[Any]) -> Any:
+    if how.get("expired"):
+        error = TimeoutError(f"run {scope.run.id}: no signal {name!r} came in time")
+        await call.end(Kind.failed, encode_error(error))
+        raise remember_key(error, call.key)
+    value = coder.loads(how["value"], what=f"signal {name}")
+    await call.end(Kind.done, how["value"])
+    return value

@@ -1,0 +1,243 @@
+"""What a worker does besides executing: it looks for mail, for runs to take up, for what is due.
+
+One loop. It waits for the bell of the store, for the next due time, or for the next sweep, and then looks at
+everything. Every worker looks at everything: there is no process whose death would stop the others from being woken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from holdfast.clock import monotonic_us, now_us
+from holdfast.context import Timer
+from holdfast.errors import CorruptJournal, HoldfastError, StoreError
+from holdfast.model import FINAL, RunFilter, RunRow, Status
+from holdfast.telemetry import warn
+from holdfast.worker.execution import Execution
+from holdfast.worker.executor import Executor
+from holdfast.worker.queues import choose, limits, next_cursor, permitted, starts
+
+_AT_ONCE = 500  # runs claimed in one go
+_LEAST = 200  # runs looked at: a queue that is full or paused must not hide the others
+_SUSPECT = 3  # claims without progress
+_TRIAL_US = 400_000  # for how long such a run is alone under suspicion
+_LOST = 1000  # runs of dead workers looked at in one go
+
+
+class Attendant:
+    """The loop of one worker.
+
+    `only_own`: it takes up nothing but the runs that were started or resumed by its own app.
+    `chores` are done with every sweep: schedules, events.
+    """
+
+    def __init__(
+        self, executor: Executor, *, only_own: bool, chores: Sequence[Callable[[int], Awaitable[object]]] = ()
+    ) -> None:
+        self._executor = executor
+        self._store = executor.store
+        self._only_own = only_own
+        self._chores = chores
+        self._task: asyncio.Task[None] | None = None
+        self._cursor = ""
+        self._suspected_us = 0
+        self._skip = 0
+        self._swept_us = 0
+        self._next: Timer | None = None
+        self._looks = 0
+        self._found = 0
+        self._missing: set[Execution] = set()
+        self.queues: Sequence[str] | None = None  #: to take runs from; None: all
+        executor.nudge, executor.quiet = self.nudge, self.quiet
+
+    def begin(self) -> None:
+        if self._only_own:
+            self._swept_us = monotonic_us()  # what the app was asked for comes first
+        if self._task is None:
+            self._task = asyncio.create_task(self._attend())
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None and task.get_loop() is asyncio.get_running_loop():  # else this is a forked process
+            task.cancel()
+            await asyncio.wait({task})
+        if self._next is not None:
+            self._next.cancel()
+
+    def nudge(self) -> None:
+        """Look at everything now."""
+        self._swept_us = 0
+        self._store.ring()
+
+    async def quiet(self) -> None:
+        """Return when no run does anything here but wait, and nothing is left to be taken up."""
+        calm = 0
+        while calm < 2:
+            looks, found = self._looks, self._found
+            while self._looks < looks + 2:
+                self.nudge()
+                await asyncio.sleep(0.001)
+            is_calm = self._found == found and all(execution.is_idle for execution in self._executor.executions)
+            calm = calm + 1 if is_calm else 0
+
+    async def _attend(self) -> None:
+        sweep_s = self._executor.settings.sweep_s
+        while True:
+            try:
+                await self._look()
+            except StoreError as error:
+                warn("sweep.failed", error=str(error))
+            except Exception as error:  # whatever it is, the worker goes on looking
+                warn("attend.failed", error=f"{type(error).__name__}: {error}")
+            self._looks += 1
+            since_s = (monotonic_us() - self._swept_us) / 1_000_000
+            await self._store.changed(max(0.005, sweep_s - since_s))
+
+    async def _look(self) -> None:
+        if self._executor.lease.is_lost:
+            for execution in self._executor.executions:
+                execution.lose()  # somebody removed this worker: nothing here is its own any more
+            return
+        is_sweep = monotonic_us() - self._swept_us >= self._executor.settings.sweep_s * 1_000_000
+        if is_sweep:
+            self._swept_us = monotonic_us()
+            await self._take_over()
+            for chore in self._chores:
+                await self._do(chore)
+        await self._hear()
+        if self._only_own:
+            await self._take_own()
+        else:
+            await self._claim()
+
+    async def _do(self, chore: Callable[[int], Awaitable[object]]) -> None:
+        """One that fails does not keep runs from being taken up."""
+        try:
+            self._found += bool(await chore(now_us()))
+        except HoldfastError as error:
+            warn("chore.failed", chore=getattr(chore, "__qualname__", ""), error=str(error))
+
+    async def _hear(self) -> None:
+        """Have the runs that execute here see their mail; drop those that are somebody else's by now."""
+        executions = {execution.run.id: execution for execution in self._executor.executions}
+        if not executions:
+            return
+        counts = await self._store.mail_counts(self._executor.lease.worker_id)
+        missing = set()
+        for run_id, execution in executions.items():
+            epoch, number = counts.get(run_id, (0, 0))
+            if epoch != execution.run.journal.row.epoch:
+                missing.add(execution)
+            elif number > execution.seen_mail:
+                self._found += 1
+                execution.mail_came()
+        for execution in missing & self._missing:  # at one look only, it may just be on its way out
+            execution.lose()
+        self._missing = missing
+
+    # runs that may be claimed
+
+    async def _claim(self) -> None:
+        executor = self._executor
+        while (free := min(executor.free_slots, _AT_ONCE)) > 0:
+            now = now_us()
+            limit = max(free, _LEAST) + self._skip
+            ready = await self._store.ready(
+                agents=list(executor.agents), queues=self.queues, now=now, limit=limit, after=self._cursor
+            )
+            if not ready:
+                break
+            if len(ready) == limit:
+                ready = ready[self._skip :]  # another worker is at the first ones
+            states = await executor.queues.load()
+            chosen = choose(ready, states=states, slots=free, now=now, cursor=self._cursor)
+            granted: dict[str, int] = {}
+            wanted = starts(row for row in chosen if (s := states.get(row.queue)) is not None and s.rate is not None)
+            if wanted:
+                granted = await executor.queues.reserve(wanted, now)
+                chosen = permitted(chosen, starts(chosen) | granted)
+            self._cursor = next_cursor(chosen, self._cursor, ready)
+            taken = await executor.take_many(chosen, proofs={}, limits=limits(states))
+            if wanted:
+                used = starts(row for row in chosen if row.id in taken)
+                unused = {name: count - used.get(name, 0) for name, count in granted.items()}
+                await executor.queues.give_back(unused, now)
+            self._found += len(taken)
+            self._skip = min(len(chosen) * 2, _AT_ONCE) if len(taken) * 2 < len(chosen) else 0
+            if len(taken) < free and not self._skip:
+                break
+        self._wake_at(await self._store.next_wake())
+
+    def _wake_at(self, due_us: int | None) -> None:
+        """Look again when the next run is due; what is due by now and was left waits for room."""
+        if self._next is not None:
+            self._next.cancel()
+        self._next = None
+        if due_us is not None and due_us > now_us():
+            self._next = self._executor.timers.at(due_us, self._store.ring)
+
+    async def _take_own(self) -> None:
+        due: list[int] = []
+        executor = self._executor
+        for run_id in list(executor.started):
+            row = await self._store.run(run_id) if executor.local(run_id) is None else None
+            if row is None:
+                continue
+            if row.status in FINAL:
+                executor.started.discard(run_id)
+            elif row.owner is None and row.wake_at is not None:
+                if row.wake_at <= now_us():
+                    await self._take_one(row)
+                else:
+                    due.append(row.wake_at)
+        self._wake_at(min(due, default=None))
+
+    async def _take_one(self, row: RunRow) -> None:
+        try:
+            self._found += await self._executor.take_up(row.id)
+        except CorruptJournal as error:
+            warn("run.quarantined", run=row.id, error=str(error))
+
+    # runs that others left
+
+    async def _take_over(self) -> None:
+        executor = self._executor
+        proofs = {
+            worker: proof
+            for worker, proof in (await self._store.dead_workers()).items()
+            if proof != "lease" or executor.lease.trusts_leases()
+        }
+        if not proofs:
+            return
+        dead = frozenset(proofs)
+        lost = [
+            row
+            for agent in list(executor.agents)
+            for row in await self._store.runs(RunFilter(orphaned_from=dead, agent=agent, limit=_LOST))
+            if row.owner in proofs
+            and row.status not in FINAL
+            and row.status is not Status.quarantined
+            and (self.queues is None or row.queue in self.queues)
+            and (not self._only_own or row.id in executor.started)
+        ]
+        if not lost:
+            await executor.forget_dead_workers()
+        lost.sort(key=lambda row: row.created_at)
+        lost = self._without_suspects(lost)
+        roots = [row for row in lost if row.parent_id is None][: max(executor.free_slots, 0)]
+        taken = [row for row in lost if row.parent_id is not None] + roots
+        for start in range(0, len(taken), _AT_ONCE):
+            part = taken[start : start + _AT_ONCE]
+            self._found += len(await executor.take_many(part, proofs=proofs, limits={}))
+
+    def _without_suspects(self, lost: list[RunRow]) -> list[RunRow]:
+        """Runs whose processes keep dying are taken one at a time, so that one that kills does not discredit others."""
+        suspects = [row for row in lost if row.claims >= _SUSPECT]
+        if not suspects:
+            return lost
+        now = monotonic_us()
+        if now - self._suspected_us < _TRIAL_US:
+            return [row for row in lost if row.claims < _SUSPECT]
+        self._suspected_us = now
+        return [row for row in lost if row.claims < _SUSPECT or row is suspects[0]]

@@ -1,0 +1,93 @@
+"""Cancelling a run that executes here.
+
+That a person cancelled the run is on disk before the code hears of it; from then on it can only end as cancelled. Where
+the code was when it heard of it is a record with a tick, so a replay cancels it at the same place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from holdfast import faults
+from holdfast.context import RunContext
+from holdfast.model import Kind
+from holdfast.scopes import outside
+
+CANCEL = "hf:cancel"
+
+
+class Cancelling:
+    """The cancellation of one run, if there is one."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._root: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Was it asked for, and the code has not heard of it?"""
+        return self._task is not None and not self._task.done()
+
+    def begin(self, root: asyncio.Task[Any]) -> None:
+        """The code starts: cancel it where it was cancelled, or at once if it never heard of it."""
+        self._root = root
+        run = self._run
+        entry = run.replay.entries.get(CANCEL)
+        if entry is not None and entry.outcome is not None and run.replay.cancel is not None:
+            run.replay.pass_by(entry)
+            run.lines += 1  # so that what came before comes before it
+
+            def cancel() -> None:
+                run.lines -= 1
+                self._cancel()
+
+            run.ticks.await_recorded(entry, cancel)
+        elif run.replay.cancel is not None:
+            self._start()
+
+    def ask(self, body: dict[str, Any]) -> None:
+        """Somebody asked for it."""
+        run = self._run
+        note = {"by": body["by"], "note": body["note"], "mail": body["mail"]}
+        if run.replay.cancel is None:
+            run.replay.cancel = note
+            run.journal.summary["cancelling"] = True
+            run.journal.add(Kind.noted, "", "cancel", payload=json.dumps(note))
+            if self._root is not None:
+                self._start()
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = asyncio.Task(self._tell(), loop=self._run.loop, context=outside())
+
+    async def _tell(self) -> None:
+        run = self._run
+        await run.ticks.wait_replayed(lambda: True)
+        await run.journal.barrier()
+        faults.point("cancel.accepted")
+        if run.lines == 1:
+            self._told(run.ticks.next_tick())
+        else:
+            run.ticks.complete(self._told)
+
+    def _told(self, tick: int) -> None:
+        run = self._run
+        if run.dead or self._root is None or self._root.done():
+            return
+        payload = json.dumps(run.replay.cancel)
+        run.journal.add(Kind.done, CANCEL, CANCEL, tick=tick, payload=payload)
+        self._cancel()
+
+    def _cancel(self) -> None:
+        run = self._run
+        run.cancelled = run.halted = True
+        run.paused = False
+        run.open_gate()
+        if self._root is not None:
+            self._root.cancel()

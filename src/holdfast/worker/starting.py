@@ -1,0 +1,172 @@
+"""New runs: what is stored of one when it is started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.clock import now_us, ready_us
+from holdfast.errors import ConflictingStart, UsageError
+from holdfast.ids import new_run_ids
+from holdfast.journal.blobs import spilled
+from holdfast.journal.integrity import first_hash, record_hash, seal_row
+from holdfast.model import Append, Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
+from holdfast.verbs.child import Call
+from holdfast.version import VERSION
+
+DEFAULT_QUEUE = "default"
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a new run waits for its turn, and from when it may have it."""
+
+    queue: str | None = None
+    queue_key: str = ""
+    priority: int = 0
+    wake_at: int = 0  #: µs
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run that is about to be stored."""
+
+    agent: str
+    args_text: str
+    args_digest: str
+    run_id: str | None = None
+    thread_id: str | None = None
+    parent_id: RunId | None = None
+    version: str | None = None
+    code: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    place: Place = field(default_factory=Place)
+
+    @classmethod
+    def of(
+        cls,
+        call: Call[Any],
+        *,
+        run_id: str | None,
+        thread_id: str | None,
+        parent_id: RunId | None,
+        tags: Mapping[str, str],
+        place: Place | None,
+    ) -> NewRun:
+        agent, (args_text, args_digest) = call.agent, call.encoded
+        place = place or Place()
+        if place.queue is None and agent.queue is not None:
+            place = Place(agent.queue, place.queue_key, place.priority, place.wake_at, place.is_paused)
+        return cls(
+            agent.name,
+            args_text,
+            args_digest,
+            run_id,
+            thread_id,
+            parent_id,
+            agent.version,
+            agent.code,
+            tags,
+            place,
+        )
+
+    def append(self, inline_limit: int, *, claim: tuple[WorkerId, str] | None = None) -> Append:
+        """The row and the first records. With `claim` (who, with which note) it is owned from the start."""
+        new_id, new_thread, nonce = new_run_ids()
+        run_id = RunId(checked_id(self.run_id, "id") if self.run_id is not None else new_id)
+        thread = ThreadId(checked_id(self.thread_id, "thread_id") if self.thread_id is not None else new_thread)
+        at, place = now_us(), self.place
+        base = first_hash(run_id, nonce)
+        created = _encode(
+            {
+                "thread": thread,
+                "version": self.version,
+                "code": self.code,
+                "parent": self.parent_id,
+                "tags": dict(self.tags),
+                "holdfast": VERSION,
+            }
+        )
+        blobs: tuple[tuple[str, bytes], ...] = ()
+        args_text = self.args_text
+        if len(args_text) > inline_limit:
+            args_text, blob = spilled(args_text)
+            blobs = (blob,)
+        said: list[tuple[Kind, str, str, str | None, str]] = [
+            (Kind.created, self.agent, self.args_digest, args_text, created)
+        ]
+        if claim is not None:
+            said.append((Kind.claimed, claim[0], "", None, claim[1]))
+        elif place.is_paused:
+            said.append((Kind.noted, "paused", "", None, _encode({"on": True, "by": "start", "note": ""})))
+        records: list[Record] = []
+        previous = base
+        for seq, (kind, name, digest, args, payload) in enumerate(said, start=1):
+            previous = record_hash(previous, seq, 1, 0, "", kind, name, 1, 0, at, 0, digest, args, payload)
+            records.append(Record(seq, 1, 0, "", kind, name, 1, 0, at, 0, digest, args, payload, previous))
+        is_owned = claim is not None
+        row = RunRow(
+            id=run_id,
+            thread_id=thread,
+            agent=self.agent,
+            nonce=nonce,
+            parent_id=self.parent_id,
+            queue=DEFAULT_QUEUE if place.queue is None else checked_id(place.queue, "queue"),
+            queue_key=checked_key(place.queue_key),
+            priority=checked_priority(place.priority),
+            created_at=at,
+            updated_at=at,
+            status=Status.running if is_owned else Status.paused if place.is_paused else Status.queued,
+            reason={"why": "paused", "was": "queued", "by": "start", "note": ""} if place.is_paused else None,
+            wake_at=None if is_owned or place.is_paused else place.wake_at or ready_us(),
+            generation=0,
+            epoch=1,
+            head_seq=len(records),
+            head_hash=previous,
+            input_digest=self.args_digest,
+            summary={},
+            owner=claim[0] if claim is not None else None,
+            claims=int(is_owned),
+            mail=0,
+            digest="",
+        )
+        return Append(seal_row(row), 0, base, tuple(records), blobs)
+
+
+def check_same_start(row: RunRow, agent: str, args_digest: str) -> None:
+    """A second start with the same id must mean the same run."""
+    if row.agent != agent:
+        raise ConflictingStart(f"Run {row.id} exists and is of agent {row.agent!r}, not {agent!r}. Use another id.")
+    if row.input_digest != args_digest:
+        raise ConflictingStart(
+            f"Run {row.id} ({agent}) exists with other arguments. Use another id, or the same arguments."
+        )
+
+
+def checked_id(value: str, what: str) -> str:
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= 200
+        or not value.isprintable()
+        or "@" in value
+        or value != value.strip()
+    ):
+        raise UsageError(f"{what}= takes 1 to 200 printable characters without '@'; got {value!r}.")
+    return value
+
+
+def checked_key(value: str) -> str:
+    if not isinstance(value, str) or len(value) > 200 or (value and not value.isprintable()):
+        raise UsageError(f"queue_key= takes at most 200 printable characters; got {value!r}.")
+    return value
+
+
+def checked_priority(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise UsageError(f"priority= takes a whole number of 32 bits; got {value!r}.")
+    return value

@@ -1,0 +1,282 @@
+"""Events: one thing that happened, for all triggers and all waiting runs that want to know of it.
+
+An event is stored before anybody is told, as a definition of kind `event` that is due a little later. Until then it is
+claimed by the process that emitted it, which tells everybody and then marks it as delivered. If that process dies, the
+event is found to be due: any worker claims it in turn, by moving its time ahead, and tells everybody. Some hear of it a
+second time then; but the ids of runs and signals follow from the event, so nothing happens twice.
+
+Delivered events are kept for a while, so that a second event with the same dedup id is known to be the first. For that
+they are due once more, at the end of that while; so finding the old ones costs nothing as long as there are none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from holdfast import faults
+from holdfast.codec import MISSING, blob_digest, coder_for
+from holdfast.errors import HoldfastError, RunFinished, RunNotFound, StoreError, Undecodable, UsageError
+from holdfast.ids import new_uuid
+from holdfast.model import FINAL, Definition, RunFilter, RunId, Status
+from holdfast.store.base import Store
+from holdfast.telemetry import warn
+from holdfast.worker.triggers.definitions import Body, Tally, Trigger, all_triggers, body_of
+from holdfast.worker.triggers.filters import matches
+from holdfast.worker.triggers.sources import checked_event
+from holdfast.worker.triggers.starting import (
+    Cause,
+    SendSignal,
+    StartRun,
+    coder_of,
+    delay_s,
+    in_parallel,
+    start_all,
+)
+
+EVENT: Final = "event"
+#: How long a delivered event is remembered: a second one with its dedup id is the first.
+KEPT_US: Final = 7 * 86_400 * 1_000_000
+#: How long a process that claimed an event has it for itself.
+CLAIM_US: Final = 2_000_000
+
+_BATCH: Final = 50
+_PAGE: Final = 500
+_LISTENING: Final = frozenset(Status) - FINAL - {Status.quarantined}
+
+
+async def emit(store: Store, name: str, *, value: object, dedup: str | None, now: int) -> str:
+    """Store an event, for a worker to deliver; its id. With a known dedup id nothing is stored: it is the first one.
+
+    Example: `await emit(store, "order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
+    """
+    new = _definition(name, value, dedup=dedup, now=now, due_at=now)
+    await store.define([new])
+    return new.name
+
+
+def _definition(name: str, value: object, *, dedup: str | None, now: int, due_at: int) -> Definition:
+    checked_event(name)
+    if dedup is not None and (not isinstance(dedup, str) or not dedup):
+        raise UsageError(f"dedup= takes text that is the same whenever the event is the same; got {dedup!r}.")
+    text = coder_of(value).dumps(value, what=f"the value of event {name!r}")
+    mark = new_uuid().hex if dedup is None else blob_digest(json.dumps([name, dedup]).encode())
+    body = {"event": name, "value": text, "at": now}
+    return Definition(EVENT, f"e_{mark}", json.dumps(body), 1, due_at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """A claimed event: the definition as it is stored now, and what is in it."""
+
+    definition: Definition
+    body: Body
+    value: object
+
+    @property
+    def id(self) -> str:
+        return self.definition.name
+
+    @property
+    def name(self) -> str:
+        return str(self.body["event"])
+
+    @property
+    def at(self) -> int:
+        return int(self.body["at"])
+
+    def due_again(self, due_at: int, **more: Any) -> Definition:
+        body = json.dumps(self.body | more)
+        return replace(self.definition, body=body, revision=self.definition.revision + 1, due_at=due_at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One event and one trigger."""
+
+    event: _Event
+    trigger: Trigger
+    cause: Cause | None  #: of a run; None: the filter says no
+
+    @property
+    def run_id(self) -> str | None:
+        return None if self.cause is None else self.cause.run_id
+
+
+class Events:
+    """Tells triggers and runs of events."""
+
+    def __init__(self, store: Store, start: StartRun, send: SendSignal) -> None:
+        self._store = store
+        self._start = start
+        self._send = send
+        self._tally = Tally(store)
+
+    async def emit(self, name: str, *, value: object, dedup: str | None, now: int) -> str:
+        """Store an event and deliver it; its id. It is claimed from the start, so no worker does the same meanwhile.
+
+        What cannot be delivered now is delivered later, by whoever comes; that is no error of the caller.
+
+        Example: `await events.emit("order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
+        """
+        new = _definition(name, value, dedup=dedup, now=now, due_at=now + CLAIM_US)
+        if (await self._store.define([new]))[0]:
+            try:
+                await self._deliver(_read([new]), now)
+                await self._tally.flush()
+            except StoreError as error:
+                warn("event.not_delivered_yet", name=name, id=new.name, error=str(error))
+        return new.name
+
+    async def deliver_due(self, now: int) -> int:
+        """Deliver what is due and nobody else has claimed; how many events. One query if there is nothing.
+
+        Example: `await events.deliver_due(now_us())`
+        """
+        delivered = 0
+        while due := await self._store.definitions(EVENT, due=now, limit=_BATCH):
+            fresh, old = _parted(due)
+            if old:
+                await self._store.forget(EVENT, [definition.name for definition in old])
+            claimed = await self._claimed(fresh, now)
+            if claimed:
+                delivered += await self._deliver(claimed, now)
+            elif not old:
+                break  # somebody else is at it
+        await self._tally.flush()
+        return delivered
+
+    async def forget_old(self, now: int) -> int:
+        """Forget delivered events that have been kept long enough; how many. `deliver_due` does it as well."""
+        _, old = _parted(await self._store.definitions(EVENT, due=now))
+        if old:
+            await self._store.forget(EVENT, [definition.name for definition in old])
+        return len(old)
+
+    async def _claimed(self, due: Sequence[Definition], now: int) -> list[_Event]:
+        claims = [replace(each, revision=each.revision + 1, due_at=now + CLAIM_US) for each in due]
+        taken = await self._store.define(claims) if claims else []
+        return _read(claim for claim, is_ours in zip(claims, taken, strict=True) if is_ours)
+
+    async def _deliver(self, events: Sequence[_Event], now: int) -> int:
+        for _ in events:
+            faults.point("event.before_delivery")
+        told = await self._for_triggers(events)
+        causes = [(each, each.cause) for each in told if each.cause is not None]
+        errors = await start_all(self._start, [cause for _, cause in causes])
+        failed: dict[str, str] = {}
+        for (each, cause), error in zip(causes, errors, strict=True):
+            if error is not None:
+                failed[each.event.id] = detail = f"event {each.event.id}: {type(error).__name__}: {error}"
+                self._tally.note(each.trigger.name, "failed", at=now, run=cause.run_id, detail=detail)
+        listening = await self._listening()
+        for event in events:
+            try:
+                await self._signal(event, listening.get(event.name, ()))
+            except StoreError as error:
+                failed[event.id] = f"{type(error).__name__}: {error}"
+        for _ in events:
+            faults.point("event.after_delivery")
+        return await self._settle(events, told, failed, now)
+
+    async def _settle(self, events: Sequence[_Event], told: Sequence[_Told], failed: dict[str, str], now: int) -> int:
+        """Mark what was delivered; what was not comes again. Only whoever marks an event counts it."""
+        changes = [self._after(event, now, failed.get(event.id)) for event in events]
+        marked = await self._store.define(changes)
+        done = {event.id for event, ok in zip(events, marked, strict=True) if ok and event.id not in failed}
+        for each in told:
+            if each.event.id in done:
+                name, run, detail = each.trigger.name, each.run_id, f"event {each.event.id}"
+                self._tally.count(name, received=1, matched=int(run is not None), started=int(run is not None))
+                self._tally.note(name, "ignored" if run is None else "started", at=now, run=run, detail=detail)
+        return len(done)
+
+    def _after(self, event: _Event, now: int, error: str | None) -> Definition:
+        if error is None:
+            return event.due_again(max(event.at + KEPT_US, now + 1), delivered=now)
+        attempts = int(event.body.get("attempts", 0)) + 1
+        if now - event.at > KEPT_US:
+            warn("event.given_up", name=event.name, id=event.id, attempts=attempts, error=error)
+            return event.due_again(now + KEPT_US, delivered=now, error=error)
+        return event.due_again(now + int(delay_s(attempts) * 1e6), attempts=attempts, error=error)
+
+    # triggers
+
+    async def _for_triggers(self, events: Sequence[_Event]) -> list[_Told]:
+        triggers = [each for each in await all_triggers(self._store) if each.kind == EVENT and not each.paused]
+        return [
+            _Told(event, trigger, _cause_of(event, trigger))
+            for event in events
+            for trigger in triggers
+            if trigger.config["event"] == event.name and trigger.created_at <= event.at
+        ]
+
+    # signals
+
+    async def _listening(self) -> dict[str, list[str]]:
+        """The agents that declare a signal, by its name."""
+        agents: dict[str, list[str]] = {}
+        for definition in await self._store.definitions("agent"):
+            for name in body_of(definition).get("signals", {}):
+                agents.setdefault(name, []).append(definition.name)
+        return agents
+
+    async def _signal(self, event: _Event, agents: Iterable[str]) -> None:
+        """Send the event to every run of these agents that was there when it happened."""
+        for agent in agents:
+            async for page in self._listeners(agent, event.at):
+                await in_parallel(lambda run_id: self._send_to(run_id, event), page)
+
+    async def _listeners(self, agent: str, at: int) -> AsyncIterator[list[RunId]]:
+        before: RunId | None = None
+        while True:
+            which = RunFilter(status=_LISTENING, agent=agent, before_id=before, limit=_PAGE)
+            rows = await self._store.runs(which)
+            if not rows:
+                return
+            yield [row.id for row in rows if row.created_at <= at]
+            before = rows[-1].id
+
+    async def _send_to(self, run_id: RunId, event: _Event) -> None:
+        try:
+            await self._send(run_id, event.name, event.body["value"], event.id)
+        except StoreError:
+            raise
+        except (RunNotFound, RunFinished):
+            pass  # it ended meanwhile
+        except HoldfastError as error:
+            warn("event.signal_refused", name=event.name, id=event.id, run=run_id, error=str(error))
+
+
+def _parted(due: Sequence[Definition]) -> tuple[list[Definition], list[Definition]]:
+    """Those to be delivered, and those that were and have been kept long enough."""
+    fresh: list[Definition] = []
+    old: list[Definition] = []
+    for definition in due:
+        try:
+            (old if "delivered" in body_of(definition) else fresh).append(definition)
+        except StoreError as error:  # it must not hold up the others
+            warn("event.damaged", id=definition.name, error=str(error))
+    return fresh, old
+
+
+def _read(claims: Iterable[Definition]) -> list[_Event]:
+    """What is in claimed events, in the order in which they were emitted."""
+    events: list[_Event] = []
+    for claim in claims:
+        body = body_of(claim)
+        try:
+            value: object = coder_for(MISSING).loads(body["value"], what=f"event {claim.name}")
+        except Undecodable as error:  # it stays claimed, and is looked at again
+            warn("event.damaged", id=claim.name, error=str(error))
+        else:
+            events.append(_Event(claim, body, value))
+    return sorted(events, key=lambda event: event.at)
+
+
+def _cause_of(event: _Event, trigger: Trigger) -> Cause | None:
+    if not matches(trigger.where, event.value):
+        return None
+    return Cause(trigger, f"{trigger.name}:{event.id}", event.value, event.body["value"])

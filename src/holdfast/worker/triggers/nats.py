@@ -1,0 +1,186 @@
+"""Messages of NATS JetStream that start runs, by `nats-py`.
+
+A message is acknowledged only after its run is durable. Whatever happens before that (a crash, a lost connection, a
+restarted server), the message comes again, and the id of its run is the same: it follows from the message's place in
+the stream. The time of the message is part of it, because a stream that was deleted and made again counts from one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Final
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import NotFoundError
+
+from holdfast.clock import monotonic_us, now_us
+from holdfast.codec import digest
+from holdfast.telemetry import warn
+from holdfast.worker.triggers.definitions import Tally, Trigger
+from holdfast.worker.triggers.filters import matches
+from holdfast.worker.triggers.sources import NatsMessage, without_secrets
+from holdfast.worker.triggers.starting import AT_ONCE, Cause, StartRun, start_all
+
+_FETCH_S: Final = 2.0
+_FIRST_DELAY_S: Final = 0.5
+_MOST_DELAY_S: Final = 60.0
+_REPEAT_US: Final = 60_000_000
+_PLAIN: Final = re.compile(r"[\w-]{1,60}")
+
+
+class NatsTrigger:
+    """Keeps one NATS trigger going in this process."""
+
+    def __init__(self, trigger: Trigger, *, start: StartRun, tally: Tally) -> None:
+        self._trigger = trigger
+        self._start = start
+        self._tally = tally
+        self._complaints: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Take messages until cancelled; whatever breaks, connect again."""
+        failures = 0
+        while True:
+            began = monotonic_us()
+            try:
+                await self._session()
+            except (NatsError, OSError, TimeoutError) as error:
+                failures = 1 if monotonic_us() - began > _REPEAT_US else failures + 1
+                self._complain(error)
+                await asyncio.sleep(_backoff_s(failures))
+
+    async def _session(self) -> None:
+        config = self._trigger.config
+        client = await nats.connect(
+            str(config["url"]).split(","),
+            name=f"holdfast {self._trigger.name}",
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=1,
+            error_cb=self._on_error,
+        )
+        work: set[asyncio.Task[None]] = set()
+        try:
+            context = client.jetstream()
+            source = await self._subscribed(context)
+            while True:
+                if len(work) >= AT_ONCE:
+                    await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+                try:
+                    # One at a time: a larger fetch waits until it is full, or its time is over.
+                    (message,) = await source.fetch(1, timeout=_FETCH_S)
+                except TimeoutError:
+                    # Nothing came. A consumer or stream that was deleted meanwhile says no more than that.
+                    await context.consumer_info(config["stream"], config["durable"])
+                    continue
+                task = asyncio.create_task(self._handle(message))
+                work.add(task)
+                task.add_done_callback(work.discard)
+        finally:
+            for task in work:
+                task.cancel()
+            if work:
+                await asyncio.wait(work)
+            await _close(client)
+
+    async def _subscribed(self, context: JetStreamContext) -> JetStreamContext.PullSubscription:
+        config = self._trigger.config
+        try:
+            return await context.pull_subscribe(
+                config["subject"],
+                durable=config["durable"],
+                stream=config["stream"],
+                config=ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=config["ack_wait"]),
+            )
+        except NotFoundError as error:
+            raise OSError(f"there is no stream {config['stream']!r} on the server; create it") from error
+
+    async def _handle(self, message: Msg) -> None:
+        """Start the run of a message, then acknowledge it."""
+        name, value = self._trigger.name, _read(message)
+        run = run_id(name, message) if matches(self._trigger.where, asdict(value)) else None
+        detail = f"{value.subject} {value.sequence}"
+        try:
+            error = None if run is None else await self._start_run(message, Cause(self._trigger, run, value))
+            if error is not None:
+                detail = f"{detail}: {type(error).__name__}: {error}"
+                self._tally.note(name, "failed", at=now_us(), run=run, detail=detail)
+                await message.nak(_backoff_s(message.metadata.num_delivered))
+                return
+            await message.ack()
+        except asyncio.CancelledError:
+            # Stopped in between: another worker need not wait until the time is over.
+            with suppress(NatsError, OSError):
+                await message.nak()
+            raise
+        except (NatsError, OSError) as lost:  # not acknowledged: it comes again, and the run is known
+            self._complain(lost)
+            return
+        self._tally.count(name, received=1, matched=int(run is not None), started=int(run is not None))
+        self._tally.note(name, "ignored" if run is None else "started", at=now_us(), run=run, detail=detail)
+
+    async def _start_run(self, message: Msg, cause: Cause) -> Exception | None:
+        """Start a run; while that takes, the server is told to wait."""
+        work = asyncio.create_task(start_all(self._start, [cause]))
+        try:
+            while not (await asyncio.wait({work}, timeout=float(self._trigger.config["ack_wait"]) / 3))[0]:
+                await message.in_progress()
+            return work.result()[0]
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
+
+    async def _on_error(self, error: Exception) -> None:
+        self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """Say what is wrong, but not the same every second."""
+        text = f"{type(error).__name__}: {error}"
+        if monotonic_us() - self._complaints.get(text, -_REPEAT_US) < _REPEAT_US:
+            return
+        self._complaints = {text: monotonic_us()}
+        url = without_secrets(self._trigger.config)["url"]
+        warn("trigger.nats_failed", trigger=self._trigger.name, url=url, error=text)
+        self._tally.note(self._trigger.name, "failed", at=now_us(), detail=text)
+
+
+async def _close(client: Client) -> None:
+    with suppress(NatsError, OSError, TimeoutError):
+        await client.flush(1)
+    with suppress(NatsError, OSError, TimeoutError):
+        await asyncio.wait_for(client.close(), 2.0)
+
+
+def run_id(trigger: str, message: Msg) -> str:
+    """The id of the run that a message starts, however often it comes."""
+    place = message.metadata
+    stream = place.stream if _PLAIN.fullmatch(place.stream) else digest(place.stream)
+    return f"{trigger}:{stream}:{place.sequence.stream}:{digest(place.timestamp.isoformat())[:8]}"
+
+
+def _read(message: Msg) -> NatsMessage:
+    headers = {str(name): str(value) for name, value in (message.headers or {}).items()}
+    return NatsMessage(message.subject, _data(message.data), headers, message.metadata.sequence.stream)
+
+
+def _data(data: bytes) -> Any:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _backoff_s(failures: int) -> float:
+    return float(min(_FIRST_DELAY_S * 2 ** min(failures - 1, 16), _MOST_DELAY_S))

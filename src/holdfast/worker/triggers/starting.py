@@ -1,0 +1,112 @@
+"""What triggers need from whoever runs agents: to start a run, and to send a signal to one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+from holdfast.codec import MISSING, Coder, coder_for
+from holdfast.errors import ConflictingStart
+from holdfast.telemetry import warn
+from holdfast.worker.triggers.definitions import Trigger
+from holdfast.worker.triggers.filters import filled
+
+#: How many runs a trigger starts at once; together they share commits.
+AT_ONCE: Final = 32
+
+_FIRST_S: Final = 1.0
+_MOST_S: Final = 3600.0
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, slots=True)
+class TriggeredStart:
+    """A run to be started. The same `run_id` always comes with the same value."""
+
+    agent: str
+    value: Any  #: the single argument of the agent; of an event, as plain JSON and what the codec adds to it
+    text: str  #: the same as JSON text, to be read by the annotation that the argument has
+    run_id: str
+    queue: str | None
+    queue_key: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Stores a queued run unless one has this id; returns once it is durable. True: it is new. An error means that it was
+#: not stored; it is tried again later.
+StartRun = Callable[[TriggeredStart], Awaitable[bool]]
+#: Run id, name of the signal, the value as JSON text, dedup id. Raises a HoldfastError if the run does not take it.
+SendSignal = Callable[[str, str, str, str], Awaitable[bool]]
+
+
+def coder_of(value: object) -> Coder[Any]:
+    """How a value is stored that has no annotation: builtins as they are, others by their class."""
+    return coder_for(MISSING if type(value).__module__ == "builtins" else type(value))
+
+
+class Cause(NamedTuple):
+    """What a run is to be started for."""
+
+    trigger: Trigger
+    run_id: str
+    value: object
+    text: str | None = None  #: the value as JSON text, if it is known already
+
+
+async def start_all(start: StartRun, causes: Sequence[Cause]) -> list[Exception | None]:
+    """Start several runs; for each, what kept it from being stored."""
+
+    async def one(cause: Cause) -> Exception | None:
+        try:
+            await start(_start_for(cause))
+        except ConflictingStart as error:
+            # It was started for this before; meanwhile the trigger, or the agent's argument, became another.
+            warn("trigger.run_exists", run=cause.run_id, error=str(error))
+            return None
+        except Exception as error:  # one that cannot be started must not hold up the others
+            agent, text = cause.trigger.agent, f"{type(error).__name__}: {error}"
+            warn("trigger.start_failed", run=cause.run_id, agent=agent, error=text)
+            return error
+        return None
+
+    return await in_parallel(one, causes)
+
+
+def _start_for(cause: Cause) -> TriggeredStart:
+    trigger, value = cause.trigger, cause.value
+    return TriggeredStart(
+        agent=trigger.agent,
+        value=value,
+        text=coder_of(value).dumps(value) if cause.text is None else cause.text,
+        run_id=cause.run_id,
+        queue=trigger.queue,
+        queue_key=filled(trigger.queue_key, value),
+        tags={"trigger": trigger.name},
+    )
+
+
+async def in_parallel(work: Callable[[A], Awaitable[B]], items: Sequence[A]) -> list[B]:
+    """The results in the order of the items; the first error cancels the rest."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: A) -> B:
+        async with gate:
+            return await work(item)
+
+    tasks = [asyncio.create_task(one(item)) for item in items]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def delay_s(attempts: int) -> float:
+    """How long to wait after so many attempts that failed."""
+    return float(min(_FIRST_S * 2 ** min(attempts - 1, 16), _MOST_S))

@@ -1,0 +1,186 @@
+"""Agents that wait for people, and a folder with a worker for them."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from tests.cli.commands import Commands
+
+AGENTS = """
+import asyncio
+import os
+from datetime import timedelta
+
+import holdfast as hf
+from pydantic import BaseModel, Field
+
+
+class Order(BaseModel):
+    title: str = Field(description="what it is called")
+    pages: int
+    is_urgent: bool = False
+
+
+approved = hf.Signal("approved", bool)
+
+
+@hf.agent(signals=[approved])
+async def publish(text: str = "tides") -> str:
+    return "published" if await hf.receive(approved) else "dropped"
+
+
+@hf.agent
+async def sure() -> str:
+    return f"sure: {await hf.ask('Sure?', show={'page': 3})}"
+
+
+@hf.agent
+async def checked() -> str:
+    said = await hf.ask("Publish it?", hf.Approval)
+    return f"{said.ok} {said.by} {said.note}"
+
+
+@hf.agent
+async def place() -> str:
+    return await hf.ask("Where to?", options=["staging", "production"])
+
+
+@hf.agent
+async def order() -> dict:
+    return (await hf.ask("What shall I order?", Order)).model_dump()
+
+
+@hf.agent
+async def hurried() -> bool:
+    return await hf.ask("Still there?", timeout=timedelta(days=2))
+
+
+@hf.agent
+async def letter() -> str:
+    return await hf.ask("Send this?", draft="Dear all,")
+
+
+@hf.agent
+async def careful() -> str:
+    try:
+        return str(await hf.ask("Go on?"))
+    except hf.Declined as error:
+        return f"no: {error}"
+
+
+@hf.agent
+async def sleeper() -> str:
+    await hf.sleep(hours=3)
+    return "awake"
+
+
+@hf.step
+async def wait_for_file(name: str) -> str:
+    while not os.path.exists(name):
+        await asyncio.sleep(0.01)
+    return name
+
+
+@hf.agent
+async def patient(name: str) -> str:
+    hf.progress(1, 4, "waiting")
+    return await wait_for_file(name)
+
+
+@hf.agent
+async def talkative(name: str) -> str:
+    return await wait_for_file(name)
+
+
+@talkative.on_interrupt
+async def hear(message: str) -> str:
+    return f"heard {message}"
+
+
+@hf.step
+async def fail() -> None:
+    if not os.path.exists("mended"):
+        raise ValueError("broken")
+
+
+@hf.agent
+async def failing() -> str:
+    await fail()
+    return "mended"
+"""
+
+
+def prepare(hf: Commands) -> Commands:
+    (hf.folder / "waiting.py").write_text(AGENTS)
+    return hf
+
+
+def park(hf: Commands, agent: str, run_id: str, *arguments: str) -> None:
+    """A run that waits for somebody, with no process."""
+    ended = hf("run", f"waiting.py:{agent}", *arguments, "--id", run_id, "--timeout", "20")
+    assert ended.code == 7, (ended.code, ended.err)
+
+
+def park_with_time(hf: Commands, agent: str, run_id: str) -> None:
+    """A run that waits for somebody, or for a time to pass."""
+    ended = hf("run", f"waiting.py:{agent}", "--id", run_id, "--timeout", "1")
+    assert ended.code == 124, (ended.code, ended.err)
+
+
+def status(hf: Commands, run_id: str) -> str:
+    found: str = hf("show", run_id, "--json").json["run"]["status"]
+    return found
+
+
+def wait_status(hf: Commands, run_id: str, wanted: str) -> None:
+    deadline = time.monotonic() + 20
+    while (now := status(hf, run_id)) != wanted:
+        assert time.monotonic() < deadline, f"{run_id} is {now}, not {wanted}"
+
+
+def script(hf: Commands, code: str) -> str:
+    """Execute something with an open `app` in the folder."""
+    body = "\n".join(f"        {line}" for line in code.strip().splitlines())
+    text = (
+        "import asyncio\nimport holdfast as hf\nimport waiting\nfrom waiting import *\n"
+        f"async def main():\n    async with hf.connect() as app:\n{body}\nasyncio.run(main())\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", text],
+        cwd=hf.folder,
+        env=hf.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@contextlib.contextmanager
+def worker(hf: Commands) -> Iterator[subprocess.Popen[str]]:
+    """A worker for these agents."""
+    process = hf.start("worker", "waiting.py")
+    try:
+        deadline = time.monotonic() + 20
+        while not [w for w in _workers(hf) if w["alive"]]:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=20)
+        finally:
+            process.kill()
+
+
+def _workers(hf: Commands) -> list[dict[str, object]]:
+    ended = hf("workers", "--json")
+    return ended.json["items"] if ended.code == 0 else []

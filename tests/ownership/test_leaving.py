@@ -1,0 +1,110 @@
+"""Workers that are told to go: what they had goes on elsewhere, at once, as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+from tests.ownership import agents
+from tests.ownership.workers import Place
+
+Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+
+
+def test_a_worker_that_is_told_to_go_hands_over_at_once_and_nothing_is_done_again(live: Live) -> None:
+    """F37"""
+
+    async def story(place: Place) -> None:
+        runs = [await place.app.start(agents.long(60)) for _ in range(3)]
+        old = place.worker()
+        while not place.ledger.lines():
+            await place.at_work(old)
+        new = place.worker()
+        await place.at_work(new)
+        old.send(signal.SIGTERM)
+        told = time.monotonic()
+        assert await old.wait_dead() == 0
+        while not [line for line in place.ledger.lines() if line.pid == new.pid]:
+            assert time.monotonic() - told < 5
+            await place.at_work(new)
+        assert time.monotonic() - told < LEAVING_S
+        assert await place.finished(runs) == [60] * 3
+        for run in runs:
+            assert await place.owners(run) == [old.pid, new.pid]
+            records = await place.records(run)
+            assert not [r for r in records if r.kind in ("failed", "cancelled", "attempt", "settled")]
+            begun = [line.key for line in place.ledger.lines() if line.what == "begin" and line.run == run.id]
+            assert sorted(begun) == sorted(f"short#{n}" for n in range(1, 61))
+            claims = [r.payload or "" for r in records if r.kind == "claimed"]
+            assert '"proof": "released"' in claims[1]
+
+    live(story)
+
+
+#: Much less than a lease, which is what a kill would cost if there were no locks.
+LEAVING_S = 1.0
+
+
+def test_a_body_under_way_is_let_end_before_its_worker_goes(live: Live) -> None:
+    """F37"""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.looks_on("gate", 5))
+        old = place.worker()
+        await place.wait_reached("gate", old)
+        new = place.worker()
+        await place.at_work(new)
+        old.send(signal.SIGTERM)
+        await place.is_written(run)
+        assert old.code is None  # it waits for the body
+        assert (await place.row(run)).status == "running"
+        place.open("gate")
+        assert await old.wait_dead() == 0
+        assert await place.finished([run]) == [[n * 10 for n in range(10)]]
+        assert place.begun("held_step#1") == [old.pid]
+        assert place.begun("look#6") == [new.pid]
+
+    live(story)
+
+
+def test_a_worker_that_is_killed_while_it_leaves_loses_nothing(live: Live) -> None:
+    """F37"""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.looks_on("gate", 5))
+        old = place.worker()
+        await place.wait_reached("gate", old)
+        await place.is_written(run)
+        old.send(signal.SIGTERM)
+        await place.is_written(run)
+        await old.kill()
+        new = place.worker()
+        await place.wait_reached("gate", new)
+        place.open("gate")
+        assert await place.finished([run]) == [[n * 10 for n in range(10)]]
+        assert await place.owners(run) == [old.pid, new.pid]
+        assert place.begun("held_step#1") == [old.pid, new.pid]
+        assert not [r for r in await place.records(run) if r.kind in ("failed", "cancelled", "attempt")]
+
+    live(story)
+
+
+def test_a_body_that_takes_too_long_is_cut_off_and_done_again_elsewhere(live: Live) -> None:
+    """F37: `drain_s` is all it gets."""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.looks_on("gate", 2))
+        old = place.worker(drain_s=0.3)
+        await place.wait_reached("gate", old)
+        old.send(signal.SIGTERM)
+        assert await old.wait_dead() == 0
+        row = await place.row(run)
+        assert (row.status, row.owner) == ("queued", None)
+        new = place.worker()
+        await place.wait_reached("gate", new)
+        place.open("gate")
+        assert await place.finished([run]) == [[0, 10, 20, 30]]
+        assert not [r for r in await place.records(run) if r.kind in ("failed", "cancelled", "attempt")]
+
+    live(story)

@@ -1,0 +1,234 @@
+"""Runs that dead workers left: each is taken up once, by somebody, soon; one that cannot be does not hold up others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import apsw
+import pytest
+
+import holdfast as hf
+from tests.ownership import agents
+from tests.ownership.workers import LEASE_S, Place, Worker, until
+
+Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+
+
+async def orphans(place: Place, count: int, **options: Any) -> tuple[list[hf.Run[Any]], Worker]:
+    """Runs that were under way in a worker when it was killed."""
+    runs = await asyncio.gather(*(place.app.start(agents.in_a_step("gate")) for _ in range(count)))
+    worker = place.worker(concurrency=count, **options)
+    await until(lambda: len(place.reached("gate")) == count, what="all runs to be under way")
+    await asyncio.gather(*(place.is_written(run) for run in runs))
+    await worker.kill()
+    (place.folder / "gate.reached").unlink()
+    return list(runs), worker
+
+
+def test_two_workers_that_find_the_same_runs_share_them(live: Live) -> None:
+    """F22: each run is claimed and executed by exactly one of them."""
+
+    async def story(place: Place) -> None:
+        runs, dead = await orphans(place, 50)
+        first, second = place.worker(), place.worker()
+        await until(lambda: len(place.reached("gate")) >= 50, what="all runs to be under way again")
+        place.open("gate")
+        assert await place.finished(runs) == [[10, "gate", 2]] * 50
+        for run in runs:
+            owners = await place.owners(run)
+            assert owners[0] == dead.pid
+            assert len(owners) == 2
+            assert owners[1] in (first.pid, second.pid)
+            assert (await place.row(run)).epoch == 3
+        assert len(place.reached("gate")) == 50
+        begins = Counter((line.run, line.key) for line in place.ledger.lines() if line.what == "begin")
+        assert {begins[run.id, "held_step#1"] for run in runs} == {2}
+        assert {begins[run.id, "post#1"] for run in runs} == {1}
+
+    live(story)
+
+
+def test_runs_that_are_started_while_another_worker_looks_for_orphans_are_not_adopted(live: Live) -> None:
+    """F23: who owns a run is in its row, whatever its age."""
+
+    async def story(place: Place) -> None:
+        settings = hf.Settings(lease_s=LEASE_S, renew_s=0.2, sweep_s=0.05)
+        eager = [place.worker(sweep_s=0.01), place.worker(sweep_s=0.01)]
+        await place.at_work(*eager)
+        async with hf.connect(place.url, agents=[agents.child_of_nobody], settings=settings) as app:
+            runs = [await app.start(agents.child_of_nobody(n)) for n in range(100)]
+            assert await place.finished(runs) == [n * 2 for n in range(100)]
+        assert {(await place.row(run)).epoch for run in runs} == {1}
+
+    live(story)
+
+
+def test_a_run_that_kills_its_process_is_blocked_and_the_others_are_not(live: Live) -> None:
+    """F29"""
+
+    async def story(place: Place) -> None:
+        poison = await place.app.start(agents.poison())
+        healthy = [await place.app.start(agents.long(5)) for _ in range(3)]
+        deaths, worker = 0, place.worker(crash_limit=4)
+        while True:
+            while worker.code is None and (await place.row(poison)).status != "blocked":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            if worker.code is None:
+                break
+            deaths += 1
+            assert deaths < 10
+            worker = place.worker(crash_limit=4)
+        row = await place.row(poison)
+        assert row.status == "blocked"
+        assert row.reason is not None
+        assert row.reason["why"] == "crash loop"
+        assert "post#1" in row.reason["detail"]  # the last call that is known
+        assert len(place.begun("post#1")) == 1
+        assert 4 <= deaths <= 6
+        assert await place.finished(healthy) == [5, 5, 5]
+        assert worker.code is None
+
+    live(story)
+
+
+async def restarts(place: Place, count: int) -> None:
+    """Kill the worker in each step of a run: it gets further each time."""
+    run = await place.app.start(agents.looped("gate", count))
+    for n in range(count):
+        worker = place.worker(crash_limit=3)
+        await place.wait_reached(f"gate.{n}", worker)
+        await place.is_written(run)
+        await worker.kill()
+        place.open(f"gate.{n}")
+    place.worker(crash_limit=3)
+    assert await place.finished([run]) == [count]
+    assert len(await place.owners(run)) >= count
+
+
+def test_a_run_that_gets_further_each_time_is_no_crash_loop(live: Live) -> None:
+    """F30"""
+    live(lambda place: restarts(place, 5))
+
+
+@pytest.mark.prove
+def test_a_run_that_gets_further_in_thirty_restarts_is_no_crash_loop(live: Live) -> None:
+    """F30"""
+    live(lambda place: restarts(place, 30))
+
+
+@pytest.mark.corrupts
+def test_one_corrupt_run_does_not_strand_nine_others(live: Any, tmp_path: Any, nursery: Any) -> None:
+    """F27"""
+
+    async def story(place: Place) -> None:
+        runs, _ = await orphans(place, 10)
+        damaged, others = runs[3], [run for run in runs if run is not runs[3]]
+        connection = apsw.Connection(place.url)
+        connection.execute("UPDATE records SET payload = '11' WHERE run_id = ? AND key = 'look#1'", (damaged.id,))
+        assert connection.changes() == 1
+        connection.close()
+        place.open("gate")
+        worker = place.worker()
+        assert await place.finished(others) == [[10, "gate", 2]] * 9
+        assert (await place.is_at(damaged, "quarantined")).owner is None
+        assert worker.code is None
+        fresh = await place.app.start(agents.one_look(7))
+        assert await place.finished([fresh]) == [70]
+
+    async def told() -> None:
+        async with Place(tmp_path, nursery) as place:
+            await story(place)
+
+    asyncio.run(told())
+
+
+async def stampede(place: Place, count: int, concurrency: int) -> None:
+    runs, _ = await orphans(place, count)
+    place.open("gate")
+    worker = place.worker(concurrency=concurrency)
+    most = 0
+    store = place.app._store
+    pending = asyncio.create_task(place.finished(runs, timeout_s=90))
+    while not pending.done():
+        for each in await store.workers():
+            if each.pid == worker.pid:
+                most = max(most, len(await store.mail_counts(each.id)))
+        await asyncio.sleep(0.01)
+    assert await pending == [[10, "gate", 2]] * count
+    assert 0 < most <= concurrency
+    for run in runs:
+        assert (await place.row(run)).epoch == 3
+
+
+def test_many_orphans_at_once_are_taken_up_a_few_at_a_time(live: Live) -> None:
+    """F31"""
+    live(lambda place: stampede(place, 60, 7))
+
+
+@pytest.mark.prove
+def test_three_hundred_orphans_are_taken_up_twenty_at_a_time(live: Live) -> None:
+    """F31"""
+    live(lambda place: stampede(place, 300, 20))
+
+
+def test_when_the_only_worker_that_looked_is_killed_the_next_one_notices_within_a_second(live: Live) -> None:
+    """F26: no worker is special."""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.in_a_step("gate"))
+        old = place.worker(sweep_s=0.5)
+        await place.wait_reached("gate", old)
+        new = place.worker(sweep_s=0.5)
+        await place.at_work(new)
+        await old.kill()
+        killed = time.monotonic()
+        await place.wait_reached("gate", new)
+        assert time.monotonic() - killed < 1.0
+        place.open("gate")
+        assert await place.finished([run]) == [[10, "gate", 2]]
+        assert place.begun("held_step#1") == [old.pid, new.pid]
+
+    live(story)
+
+
+def test_workers_of_the_same_kind_have_different_ids_each_time(live: Live) -> None:
+    """F24: a new process is never taken for the one it replaces."""
+
+    async def story(place: Place) -> None:
+        workers = [place.worker() for _ in range(3)]
+        await place.at_work(*workers)
+        ids = {each.id for each in await place.app.workers()}
+        assert len(ids) == 3
+        await workers[0].kill()
+        again = place.worker()
+        await place.at_work(again)
+        new = {each.id for each in await place.app.workers() if each.pid == again.pid}
+        assert not new & ids
+
+    live(story)
+
+
+def test_the_runs_of_another_boot_are_taken_over_at_once(live: Live) -> None:
+    """Leases of a machine that has booted since mean nothing, however long they last."""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.in_a_step("gate"))
+        old = place.worker(boot="before", lease_s=1000.0)
+        await place.wait_reached("gate", old)
+        await place.is_written(run)
+        await place.stop(old)
+        started = time.monotonic()
+        new = place.worker()
+        await place.wait_reached("gate", new)
+        assert time.monotonic() - started < 5.0
+        assert [each.proof for each in await place.app.workers() if each.pid == old.pid] in ([], ["boot"])
+        place.open("gate")
+        assert await place.finished([run]) == [[10, "gate", 2]]
+        claims = [r.payload or "" for r in await place.records(run) if r.kind == "claimed"]
+        assert '"proof": "boot"' in claims[1]
+
+    live(story)

@@ -1,0 +1,120 @@
+"""Loops that stand still, and clocks that jump: who may be taken over from, and who may not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from holdfast import clock
+from tests.ownership import agents
+from tests.ownership.workers import LEASE_S, Place, until
+
+Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+
+
+def test_a_step_that_blocks_the_loop_for_three_leases_is_named_and_keeps_its_run(live: Live) -> None:
+    """F32"""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.blocks(3 * LEASE_S))
+        old = place.worker()
+        await until(lambda: place.begun("blocking_step#1") == [old.pid], what="the step to begin")
+        other = place.worker()
+        await place.at_work(other)
+        assert await place.finished([run]) == [["blocked", 20]]
+        assert await place.owners(run) == [old.pid]
+        assert place.begun("blocking_step#1") == [old.pid]
+        warnings = [line for line in place.log_of(old) if line.startswith("loop.blocked")]
+        assert warnings
+        assert all(f"run={run.id}" in line and "call=blocking_step#1" in line for line in warnings)
+        assert not [line for line in place.log_of(other) if "taken_over" in line]
+
+    live(story)
+
+
+def test_a_loop_that_is_dead_for_good_is_taken_over_from(live: Live) -> None:
+    """F33: a thread that renews the lease is no proof that anything works."""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.stuck("gate"))
+        old = place.worker(stall_limit_s=0.5)
+        await place.wait_reached("gate", old)
+        new = place.worker()
+        await place.at_work(new)
+        await place.wait_reached("gate", new)
+        assert any(line.startswith("lease.stalled") for line in place.log_of(old))
+        place.open("gate", old)  # it lives after all, and is refused
+        await place.is_back(old)
+        place.open("gate", new)
+        assert await place.finished([run]) == [["gate", 3]]
+        assert await place.owners(run) == [new.pid]
+        assert place.begun("post#1") == [new.pid]
+
+    live(story)
+
+
+@contextmanager
+def early() -> Iterator[None]:
+    """What the test starts meanwhile is ready for every worker, whatever its clock says."""
+    clock.shift_us(-700_000_000)
+    try:
+        yield
+    finally:
+        clock.reset()
+
+
+@pytest.mark.parametrize("shift_s", [-600, 600])
+def test_a_worker_with_a_wrong_clock_keeps_its_runs_and_lets_others_keep_theirs(live: Live, shift_s: int) -> None:
+    """F34: leases are of a clock that nobody can move."""
+
+    async def story(place: Place) -> None:
+        with early():
+            runs = [await place.app.start(agents.looped("gate", 2)) for _ in range(2)]
+        first = place.worker(concurrency=1)
+        await place.wait_reached("gate.0", first)
+        wrong = place.worker(concurrency=1, shift_s=shift_s)
+        await place.wait_reached("gate.0", wrong)
+        await asyncio.sleep(1.5 * LEASE_S)
+        place.open("gate.0")
+        place.open("gate.1")
+        assert await place.finished(runs) == [2, 2]
+        owners = sorted([await place.owners(run) for run in runs])
+        assert owners == sorted([[first.pid], [wrong.pid]])
+
+    live(story)
+
+
+@pytest.mark.parametrize("shift_s", [-600, 600])
+def test_timers_of_a_worker_with_a_wrong_clock_are_neither_lost_nor_fire_twice(live: Live, shift_s: int) -> None:
+    """F35"""
+
+    async def story(place: Place) -> None:
+        with early():
+            runs = [await place.app.start(agents.naps(1.5)) for _ in range(5)]
+        wrong = place.worker(shift_s=shift_s)
+        await place.at_work(wrong)
+        for run in runs:
+            await place.is_at(run, "sleeping", "done")
+        place.worker()
+        assert await place.finished(runs) == [20] * 5
+        assert len(place.begun("look#1")) == len(place.begun("look#2")) == 5
+        for run in runs:
+            records = await place.records(run)
+            assert [r.kind for r in records if r.key == "hf:sleep#1"] == ["started", "done"]
+            assert [r.seq for r in records] == list(range(1, len(records) + 1))  # in order, whatever the clocks say
+
+    live(story)
+
+
+def test_a_run_that_is_ready_is_executed_by_a_worker_whose_clock_is_behind(live: Live) -> None:
+    """F35: it waits for no time, so no clock keeps it from being executed."""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.one_look(1))
+        place.worker(shift_s=-600)
+        assert await place.finished([run], timeout_s=3) == [10]
+
+    live(story)

@@ -1,0 +1,282 @@
+"""A worker that was stopped for longer than its lease wakes up, and nothing that it wants to write is accepted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.model import WorkerId
+from tests.ownership import agents
+from tests.ownership.workers import LEASE_S, Place, Worker, is_free, until
+
+Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+
+
+async def taken_over(place: Place, run: hf.Run[Any], gate: str, **options: Any) -> tuple[Worker, Worker]:
+    """A worker is stopped at a gate past its lease; another one has the run and stands at the gate."""
+    old = place.worker(**options)
+    await place.wait_reached(gate, old)
+    await place.is_written(run)
+    await place.stop(old)
+    new = place.worker()
+    await place.wait_reached(gate, new)
+    await place.is_written(run)
+    assert await place.owners(run) == [old.pid, new.pid]
+    return old, new
+
+
+async def stopped_at(place: Place, call: hf.Call[Any], point: str, *, signals: int = 0) -> tuple[hf.Run[Any], Worker]:
+    """A run whose worker has stopped at a point, outside of any transaction."""
+    name, _, count = point.partition("@")
+    for _ in range(5):
+        run = await place.app.start(call)
+        for _ in range(signals):
+            await run.send("go", 6)
+        worker = place.worker(fault=f"{name}:stop@{count}")
+        await worker.wait_stopped()
+        if is_free(place.url):
+            return run, worker
+        await worker.kill()
+        await run.cancel(kill=True)
+    raise AssertionError(f"at {point} the process always has the store locked")
+
+
+def test_a_step_of_a_zombie_leaves_no_trace(live: Live) -> None:
+    """F20"""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.in_a_step("gate"))
+        old, new = await taken_over(place, run, "gate")
+        before = await place.row(run)
+        place.open("gate", old)
+        old.go_on()
+        await place.is_back(old)
+        assert await place.row(run) == before  # the outcome was not accepted, nor anything after it
+        place.open("gate", new)
+        assert await place.finished([run]) == [[10, "gate", 2]]
+        assert await place.owners(run) == [old.pid, new.pid]
+        assert place.begun("held_step#1") == [old.pid, new.pid]
+        assert place.begun("look#1") == [old.pid]
+        assert place.begun("post#1") == [new.pid]
+        assert "lease.late" in "\n".join(place.log_of(old))
+
+    live(story)
+
+
+def test_an_effect_of_a_zombie_is_in_doubt_and_begins_once_more_at_most(live: Live) -> None:
+    """F20"""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.in_an_effect("gate"))
+        old, new = await taken_over(place, run, "gate")
+        place.open("gate", old)
+        old.go_on()
+        await place.is_back(old)
+        assert (await place.row(run)).status == "running"
+        place.open("gate", new)
+        assert await place.finished([run]) == [[10, "gate", 20]]
+        assert place.begun("held_effect#1") == [old.pid, new.pid]
+        settled = [r for r in await place.records(run) if r.kind == "settled"]
+        assert [r.key for r in settled] == ["held_effect#1"]
+        assert place.begun("look#2")[-1] == new.pid
+
+    live(story)
+
+
+#: What an agent does right behind its gate, and how its run stands when another worker was let through.
+KINDS: dict[str, tuple[Any, str]] = {
+    "step": (agents.before_a_step, "done"),
+    "intent": (agents.before_an_effect, "done"),
+    "end": (agents.before_its_end, "done"),
+    "failure": (agents.before_its_failure, "failed"),
+    "park": (agents.before_a_sleep, "sleeping"),
+    "question": (agents.before_a_question, "waiting"),
+    "child": (agents.before_a_child, "done"),
+}
+
+
+def test_what_a_zombie_goes_on_to_write_is_refused_whatever_it_is(live: Live) -> None:
+    """F21"""
+
+    async def story(place: Place) -> None:
+        runs = {kind: await place.app.start(agent(kind)) for kind, (agent, _) in KINDS.items()}
+        old = place.worker()
+        for kind in KINDS:
+            await place.wait_reached(kind, old)
+        await asyncio.gather(*map(place.is_written, runs.values()))
+        await place.stop(old)
+        new = place.worker()
+        for kind in KINDS:
+            await place.wait_reached(kind, new)
+        await asyncio.gather(*map(place.is_written, runs.values()))
+        before = {kind: await place.row(run) for kind, run in runs.items()}
+        for kind in KINDS:
+            place.open(kind, old)
+        old.go_on()
+        await place.is_back(old)
+        assert {kind: await place.row(run) for kind, run in runs.items()} == before
+        assert {row.epoch for row in before.values()} == {3}
+        assert place.begun("post#1") == []
+        assert await place.app.questions(only_open=False) == []
+        assert {each.id for each in await place.app.runs()} == {run.id for run in runs.values()}
+        for kind, (_, status) in KINDS.items():
+            place.open(kind, new)
+            await place.is_at(runs[kind], status)
+            assert (await place.owners(runs[kind]))[:2] == [old.pid, new.pid]
+        assert len(await runs["question"].questions()) == 1
+        assert place.begun("post#1") == [new.pid]
+
+    live(story)
+
+
+def test_a_worker_that_lost_its_runs_is_a_worker_again(live: Live) -> None:
+    """It has a lease again, and may take up the run that it lost."""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.in_a_step("gate"))
+        old, new = await taken_over(place, run, "gate")
+        old.go_on()
+        await place.is_back(old)
+        await new.kill()
+        await until(lambda: place.reached("gate").count(old.pid) == 2, what="the old worker to take the run again")
+        place.open("gate")
+        assert await place.finished([run]) == [[10, "gate", 2]]
+        assert await place.owners(run) == [old.pid, new.pid, old.pid]
+
+    live(story)
+
+
+def test_a_zombie_whose_row_was_removed_is_refused_its_renewal_and_loses_its_runs(live: Live) -> None:
+    """F21"""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.in_a_step("gate"))
+        old = place.worker()
+        await place.wait_reached("gate", old)
+        await place.is_written(run)
+        await place.stop(old)
+        owner = (await place.row(run)).owner
+        await place.app._store.remove_worker(WorkerId(str(owner)))
+        new = place.worker()
+        await place.wait_reached("gate", new, timeout_s=LEASE_S * 0.9)  # it is gone: nobody waits for its lease
+        await place.is_written(run)
+        before = await place.row(run)
+        place.open("gate", old)
+        old.go_on()
+        await until(lambda: any("lease.lost" in line for line in place.log_of(old)), what="the renewal to be refused")
+        await asyncio.sleep(0.3)
+        assert await place.row(run) == before
+        place.open("gate", new)
+        assert await place.finished([run]) == [[10, "gate", 2]]
+        assert place.begun("post#1") == [new.pid]
+
+    live(story)
+
+
+#: Where the process is stopped, and how often it has been there.
+POINTS = [
+    "step.before_body@1",
+    "step.after_body@1",
+    "effect.before_intent@1",
+    "effect.after_intent@1",
+    "effect.after_body@1",
+    "effect.after_outcome@1",
+    "child.before_start@1",
+    "child.after_start@1",
+    "park.before@1",
+    "park.after@1",
+    "finish.before@1",
+    "finish.before@2",
+    "finish.after@2",
+    "append.after_commit@1",
+    "append.after_commit@2",
+    "append.after_commit@3",
+    "append.after_commit@4",
+]
+QUICK_POINTS = ("effect.after_body@1", "park.before@1")
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(each, marks=() if each in QUICK_POINTS else pytest.mark.prove) for each in POINTS]
+)
+def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
+    """F20, F21: stopped there, taken over, woken up while the other one works or after it has ended."""
+
+    async def story(place: Place) -> None:
+        run, old = await stopped_at(place, agents.everything(), point, signals=1)
+        new = place.worker()
+        if (await place.is_at(run, "done", "in_doubt")).status == "in_doubt":
+            # The old one has not proven to be dead: nobody but it, or a person, knows whether it still acts.
+            old.go_on()
+            await place.is_back(old)
+            doubt = (await run.in_doubt())[0]
+            has_happened = place.ledger.happened(doubt.key, run=run.id)
+            await doubt.resolve(hf.landed(2 if doubt.key == "post#1" else 5) if has_happened else hf.not_landed())
+        assert await place.finished([run]) == [[10, 2, 30, 40, 5, 6]]
+        row = await place.row(run)
+        old.go_on()
+        await place.is_back(old)
+        assert await place.row(run) == row
+        for key in ("post#1", "post#2"):
+            assert place.ledger.happened(key, run=run.id) == 1
+            assert len(place.begun(key, run)) == 1
+        assert new.code is None
+
+    live(story)
+
+
+def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: Live) -> None:
+    """F20: it was stopped while it waited for the commit, and finds its lease expired."""
+
+    async def story(place: Place) -> None:
+        run, old = await stopped_at(place, agents.posts(), "append.after_commit@1")
+        new = place.worker()
+        await place.is_at(run, "in_doubt")
+        await (await run.in_doubt())[0].resolve(hf.not_landed(), note="seen nothing")
+        assert await place.finished([run]) == [2]
+        old.go_on()
+        await place.is_back(old)
+        assert place.begun("post#1", run) == [new.pid]
+
+    live(story)
+
+
+def test_a_worker_that_is_stopped_inside_a_transaction_holds_everybody_up_and_loses_nothing(live: Live) -> None:
+    """Nobody can write meanwhile, so nobody can take its run; what it had begun to write is accepted."""
+
+    async def story(place: Place) -> None:
+        run = await place.app.start(agents.long(20))
+        old = place.worker(fault="append.before_commit:stop@3")
+        await old.wait_stopped()
+        epoch = (await place.row(run)).epoch
+        new = place.worker()
+        await asyncio.sleep(2 * LEASE_S)
+        assert (await place.row(run)).epoch == epoch
+        old.go_on()
+        assert await place.finished([run]) == [20]
+        await place.at_work(old, new)
+
+    live(story)
+
+
+@pytest.mark.parametrize("what", ["ask", "child"])
+def test_a_zombie_asks_and_starts_nothing_for_a_run_that_was_cancelled_meanwhile(live: Live, what: str) -> None:
+    """F21: what leaves a run is not in its journal, so the fence of the journal does not hold it."""
+
+    async def story(place: Place) -> None:
+        # That it asks is on disk, the question is not; likewise the child.
+        run, old = await stopped_at(place, agents.asks_and_starts(what), "append.after_commit@1")
+        cancelling = asyncio.create_task(run.cancel())
+        new = place.worker()
+        assert await cancelling == "cancelled"
+        old.go_on()
+        await place.is_back(old)
+        assert await run.questions() == []
+        assert [each.id for each in await place.app.runs() if each.id.startswith(run.id)] == [run.id]
+        assert new.code is None
+
+    live(story)

@@ -1,0 +1,600 @@
+"""Cancelling: quick, truthful, with everything undone that was to be undone, and final."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.model import Kind
+from tests.waiting import agents
+from tests.waiting.lives import live
+from tests.waiting.workers import FOLDER, Nursery, Place, asked, eventually, noted, until
+
+# running
+
+
+def test_a_body_under_way_is_cancelled_within_50_ms(tmp_path: Path) -> None:
+    times: dict[str, float] = {}
+    began = asyncio.Event()
+
+    @hf.step
+    async def body() -> None:
+        try:
+            began.set()
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            times["told"] = time.monotonic()
+            raise
+
+    @hf.agent
+    async def agent() -> None:
+        await body()
+
+    async def run() -> None:
+        took = []
+        url = str(tmp_path / "s.db")
+        async with hf.connect(url, agents=[agent]) as app, hf.connect(url) as client:
+            for _ in range(5):
+                began.clear()
+                run = await app.start(agent())
+                await began.wait()
+                asked = time.monotonic()
+                assert await client.get(run.id).cancel(by="ada", note="enough") == "cancelled"
+                took.append(times["told"] - asked)
+                assert await run.status() == "cancelled"
+                with pytest.raises(hf.RunCancelled):
+                    await run.result(timeout=5)
+                assert await run.cancel() == "cancelled", "again"
+                told = next(item for item in await run.history() if item.name == "cancel")
+                assert "ada" in told.detail
+                assert "enough" in told.detail
+        assert min(took) < 0.05, took
+
+    asyncio.run(run())
+
+
+def test_cancel_and_completion_race_two_thousand_times_and_the_answer_is_the_truth(tmp_path: Path) -> None:
+    """F60."""
+    seed = random.randrange(10**6)
+    chance = random.Random(seed)
+    url = str(tmp_path / "s.db")
+
+    @hf.step
+    async def work(turns: int) -> int:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return turns
+
+    @hf.agent
+    async def quick(turns: int) -> int:
+        return await work(turns)
+
+    async def one(app: hf.Holdfast, client: hf.Holdfast, n: int) -> tuple[str, hf.Status]:
+        run = await app.start(quick(chance.choice((0, 5, 30, 100))), id=f"r{n}")
+        for _ in range(chance.choice((0, 1, 3, 10, 30, 100, 300))):
+            await asyncio.sleep(0)
+        return run.id, await chance.choice((app, client)).get(run.id).cancel()
+
+    async def run() -> None:
+        told: dict[str, hf.Status] = {}
+        async with hf.connect(url, agents=[quick]) as app, hf.connect(url) as client:
+            for start in range(0, 2000, 25):
+                told.update(await asyncio.gather(*(one(app, client, n) for n in range(start, start + 25))))
+            for run_id, status in told.items():
+                assert await app.get(run_id).status() == status, f"seed {seed}, run {run_id}"
+                assert await app.get(run_id).cancel() == status, "it does not change any more"
+        assert set(told.values()) == {"cancelled", "done"}, f"only one order occurred: {Counter(told.values())}"
+
+    asyncio.run(run())
+
+
+def test_nothing_can_be_done_to_a_cancelled_run(tmp_path: Path) -> None:
+    @hf.agent
+    async def agent() -> str:
+        return await hf.receive(("word", str))
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+            run = await app.start(agent())
+            await until(run, "waiting")
+            assert await run.cancel() == "cancelled"
+            assert await run.pause() == "cancelled"
+            await run.resume()
+            with pytest.raises(hf.RunFinished):
+                await run.send("word", "x")
+            assert await run.status() == "cancelled"
+
+    asyncio.run(run())
+
+
+# code that does not want to stop
+
+
+@hf.step
+async def tick(n: int) -> int:
+    await asyncio.sleep(0.001)
+    return n
+
+
+@hf.agent
+async def shielded() -> str:
+    async def inner() -> int:
+        return sum([await tick(n) for n in range(500)])
+
+    with suppress(asyncio.CancelledError):
+        await asyncio.shield(asyncio.ensure_future(inner()))
+    for n in range(500):
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(asyncio.ensure_future(tick(n)))
+    return "finished all the same"
+
+
+@hf.agent
+async def waiting_for() -> str:
+    """`wait_for` of a body that ends with a value when it is cancelled."""
+
+    async def inner() -> str:
+        try:
+            while True:
+                await tick(0)
+        except asyncio.CancelledError:
+            return "swallowed"
+
+    said = await asyncio.wait_for(inner(), 60)
+    for n in range(500):
+        await tick(n)
+    return said
+
+
+@hf.agent
+async def returns_anyway() -> str:
+    with suppress(asyncio.CancelledError):
+        await hf.sleep(0.9)
+        await tick(1)
+    return "a result"
+
+
+@pytest.mark.parametrize("agent", [shielded, waiting_for, returns_anyway], ids=lambda agent: agent.name)
+def test_code_that_swallows_its_cancellation_is_stopped(agent: hf.Agent[[], Any], tmp_path: Path) -> None:
+    """F61."""
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+            run = await app.start(agent())
+            await until(run, "running")
+            await asyncio.sleep(0.03)
+            began = time.monotonic()
+            assert await run.cancel() == "cancelled"
+            assert time.monotonic() - began < 5
+            assert await run.status() == "cancelled", "the answer was not given before it was true"
+            records = (await run.info()).records
+            await asyncio.sleep(0.05)
+            assert (await run.info()).records == records
+
+    asyncio.run(run())
+
+
+def test_a_worker_with_code_that_does_not_stop_stops(place: Place) -> None:
+    """F61: the run is over, and the process ends when it is told to."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            worker = place.worker()
+            run = await app.start(agents.stubborn(), id="r")
+            await eventually(lambda: place.done("look"))
+            assert await run.cancel() == "cancelled"
+            assert await run.status() == "cancelled"
+            other = await app.start(agents.nap(0))
+            assert await other.result(timeout=10) == "awake"
+            worker.send(signal.SIGTERM)
+            assert await worker.wait_dead(12) == 0
+
+    asyncio.run(run())
+
+
+# clean-up
+
+
+def test_clean_up_with_durable_calls_runs_to_its_end(place: Place) -> None:
+    async def run() -> None:
+        async with place.client() as app:
+            place.worker()
+            run = await app.start(agents.tidy(), id="r")
+            await eventually(lambda: place.done("dawdle"))
+            assert await run.cancel() == "cancelled"
+            assert await run.status() == "cancelled"
+            assert place.done("post") == [1, 2]
+            assert place.done("look")[-1] == 4
+
+    asyncio.run(run())
+
+
+def test_a_saga_is_undone_when_the_run_is_cancelled(place: Place) -> None:
+    async def run() -> None:
+        async with place.client() as app:
+            with place.working():
+                run = await app.start(agents.busy_trip(), id="running")
+                await eventually(lambda: place.done("dawdle"))
+                assert await run.cancel() == "cancelled"
+                assert await run.status() == "cancelled"
+                assert place.done("unbook") == ["flight"]
+                parked = await app.start(agents.trip(1), id="parked")
+                await until(parked, "waiting")
+            # Nobody works: it is not over before it is undone, and whoever comes does that.
+            assert await parked.cancel(timeout=0.1) in ("queued", "waiting", "cancelled")
+            assert await parked.status() == "queued"
+            assert place.done("unbook") == ["flight"]
+            place.worker()
+            await until(parked, "cancelled")
+            assert place.done("unbook") == ["flight", "hotel", "flight"]
+
+    asyncio.run(run())
+
+
+def test_a_paused_saga_is_undone_as_well(place: Place) -> None:
+    async def run() -> None:
+        async with place.client() as app:
+            place.worker()
+            run = await app.start(agents.trip(1), id="r")
+            await until(run, "waiting")
+            await run.pause()
+            assert await run.cancel() == "cancelled"
+            assert await run.status() == "cancelled"
+            assert place.done("unbook") == ["hotel", "flight"]
+
+    asyncio.run(run())
+
+
+async def cancel_trip(place: Place, app: hf.Holdfast) -> object:
+    run = await app.start(agents.trip(1), id="r")
+    await eventually(lambda: place.done("book") == ["flight", "hotel"])
+    await run.cancel(timeout=15)
+    await until(run, "cancelled")
+    return place.done("book"), list(dict.fromkeys(place.done("unbook")))
+
+
+async def cancel_tidy(place: Place, app: hf.Holdfast) -> object:
+    run = await app.start(agents.tidy(), id="r")
+    await eventually(lambda: place.done("dawdle"))
+    await run.cancel(timeout=15)
+    await until(run, "cancelled")
+    return place.done("post"), set(place.done("look"))
+
+
+def test_undoing_goes_on_after_a_crash_in_its_middle(tmp_path: Path, nursery: Nursery) -> None:
+    only = ("cancel.accepted", "undo.before@2", "undo.after@1", "effect.after_body@3")
+    lives = live(tmp_path, nursery, cancel_trip, only=only)
+    assert lives.end == (["flight", "hotel"], ["hotel", "flight"])
+    assert {"cancel.accepted", "undo.before", "undo.after"} <= set(lives.killed_at)
+
+
+def test_a_cancelled_run_is_cancelled_at_the_same_place_when_it_is_replayed(tmp_path: Path, nursery: Nursery) -> None:
+    only = ("cancel.accepted", "effect.after_body@1", "step.after_body@4", "effect.after_intent@2", "finish.before")
+    lives = live(tmp_path, nursery, cancel_tidy, only=only)
+    assert lives.end == ([1, 2], {1, 2, 3, 4})
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("drive", [cancel_trip, cancel_tidy])
+def test_cancelling_survives_a_kill_at_every_point(drive: Any, tmp_path: Path, nursery: Nursery) -> None:
+    print(live(tmp_path, nursery, drive))
+
+
+# nobody there
+
+
+@pytest.mark.parametrize("state", ["waiting", "sleeping", "queued", "paused"])
+def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, place: Place) -> None:
+    """F62: no worker is alive."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            call: hf.Call[Any] = agents.collect(1) if state == "waiting" else agents.nap(3600)
+            run = await app.start(call, id="r", paused=state == "paused")
+            if state in ("waiting", "sleeping"):
+                with place.working():
+                    await until(run, state)
+            assert await run.status() == state
+            began = time.monotonic()
+            assert await run.cancel() == "cancelled"
+            assert time.monotonic() - began < 1
+            assert await run.status() == "cancelled"
+            place.worker()
+            await asyncio.sleep(0.2)
+            assert await run.status() == "cancelled"
+            assert place.done() == ([1] if state == "sleeping" else [])
+
+    asyncio.run(run())
+
+
+def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(place: Place) -> None:
+    async def run() -> None:
+        async with place.client() as app:
+            with place.working():
+                run = await app.start(agents.tidy(), id="r")
+                await eventually(lambda: place.done("dawdle"))
+            await run.cancel(timeout=0.1)
+            place.worker()
+            await until(run, "cancelled")
+            assert place.done("post") == [1, 2], "its clean-up ran"
+
+    asyncio.run(run())
+
+
+def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: Place) -> None:
+    async def run() -> None:
+        async with place.client() as app:
+            with place.working():
+                run = await app.start(agents.gambles(), id="r")
+                await eventually(lambda: place.done("risky"))
+            place.worker()
+            await until(run, "in_doubt")
+            assert await run.cancel(timeout=5) == "cancelled"
+            assert await run.status() == "cancelled"
+            assert place.done("risky") == [1]
+            assert await app.in_doubt() == []
+            told = " ".join(f"{item.name} {item.detail}" for item in await run.history())
+            assert "left in doubt" in told or "risky" in told
+
+    asyncio.run(run())
+
+
+# children
+
+
+def test_children_follow_whatever_they_do(place: Place) -> None:
+    """Awaited and started, parked, running here and elsewhere."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            place.worker()
+            place.worker()
+            run = await app.start(agents.family(30), id="r")
+            await eventually(lambda: len(place.done("dawdle")) == 3)
+            assert await run.cancel() == "cancelled"
+            assert await run.status() == "cancelled"
+            children = [info for info in await app.runs() if info.parent_id == "r"]
+            assert len(children) == 5
+            for child in children:
+                await until(app.get(child.id), "cancelled")
+            assert place.done("dawdled") == []
+
+    asyncio.run(run())
+
+
+def test_children_of_a_parked_run_follow_without_a_worker(place: Place) -> None:
+    async def run() -> None:
+        async with place.client() as app:
+            run = await app.start(agents.family(3600), id="r")
+            with place.working():
+                await eventually(lambda: len(place.done("dawdle")) == 3)
+            assert await run.cancel(kill=True) == "cancelled"
+            assert {info.status for info in await app.runs()} == {"cancelled"}
+
+    asyncio.run(run())
+
+
+# kill
+
+
+def test_kill_ends_a_run_whose_code_blocks_its_worker(place: Place) -> None:
+    """F61: final at once; what its code does afterwards is refused."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            worker = place.worker()
+            run = await app.start(agents.blocks(0.7), id="r")
+            await eventually(lambda: place.done("post") == [1])
+            began = time.monotonic()
+            assert await run.cancel(kill=True, by="ada") == "cancelled"
+            assert time.monotonic() - began < 0.5
+            records = await app._store.records(run.id)
+            await asyncio.sleep(1.0)
+            assert await run.status() == "cancelled"
+            assert await app._store.records(run.id) == records
+            assert place.done("post") == [1], "no effect begins after the end"
+            other = await app.start(agents.nap(0))  # the worker itself goes on
+            assert await other.result(timeout=10) == "awake"
+            assert worker.code is None
+
+    asyncio.run(run())
+
+
+def test_kill_ends_a_run_whose_worker_stands_still(place: Place) -> None:
+    """F21: the zombie wakes up, and all it writes is refused."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            worker = place.worker()
+            run = await app.start(agents.counting(3, 0.05), id="r")
+            await eventually(lambda: place.done("dawdle"))
+            os.kill(worker.pid, signal.SIGSTOP)
+            assert await run.cancel(kill=True) == "cancelled"
+            records = await app._store.records(run.id)
+            begun = len(place.done("dawdle"))
+            os.kill(worker.pid, signal.SIGCONT)
+            await asyncio.sleep(0.4)
+            assert await run.status() == "cancelled"
+            assert await app._store.records(run.id) == records
+            assert len(place.done("dawdle")) <= begun + 1
+            assert place.done("post") == []
+
+    asyncio.run(run())
+
+
+# opening it again
+
+
+def test_a_retry_does_anew_what_the_cancellation_cut_off(tmp_path: Path) -> None:
+    done: list[str] = []
+    blocked = asyncio.Event()
+
+    @hf.step
+    async def work(name: str) -> str:
+        done.append(name)
+        if name == "second":
+            await blocked.wait()
+        return name
+
+    @hf.agent
+    async def agent() -> list[str]:
+        return [await work("first"), await work("second"), await work("third")]
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+            run = await app.start(agent())
+            await eventually(lambda: done == ["first", "second"])
+            assert await run.cancel() == "cancelled"
+            blocked.set()
+            await run.retry(note="after all")
+            assert await run.result(timeout=5) == ["first", "second", "third"]
+            assert done == ["first", "second", "second", "third"]
+            assert await run.status() == "done"
+
+    asyncio.run(run())
+
+
+def test_a_retry_does_anew_what_was_undone(place: Place) -> None:
+    async def run() -> None:
+        async with hf.connect(place.url, agents=[agents.trip]) as app:
+            os.environ[FOLDER] = str(place.folder)
+            try:
+                run = await app.start(agents.trip(1), id="r")
+                await until(run, "waiting")
+                assert await run.cancel() == "cancelled"
+                assert place.done("unbook") == ["hotel", "flight"]
+                await run.retry()
+                await run.send("go", True)
+                assert await run.result(timeout=5) == "there"
+                assert place.done("book") == ["flight", "hotel"] * 2, "what it says it has is there"
+            finally:
+                del os.environ[FOLDER]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("state", ["running", "in a handler", "by itself"])
+def test_it_can_be_cancelled_whatever_it_does(state: str, tmp_path: Path) -> None:
+    """While a pause waits for a body, while a handler of an interrupt works, and by its own code."""
+    begun: list[str] = []
+
+    @hf.step
+    async def body(name: str) -> str:
+        begun.append(name)
+        await asyncio.sleep(30 if name == "long" else 0.001)
+        return name
+
+    @hf.agent
+    async def agent() -> str:
+        if state == "by itself":
+            await hf.get(hf.this_run().id).cancel()
+        try:
+            return await body("long")
+        finally:
+            await body("clean-up")
+
+    @agent.on_interrupt
+    async def handler(message: str) -> str:
+        return await body(message)
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+            run = await app.start(agent())
+            replied: asyncio.Task[Any] | None = None
+            if state != "by itself":
+                await eventually(lambda: begun)
+                if state == "running":
+                    assert await run.pause() == "paused"
+                    await noted(run, "paused")
+                else:
+                    replied = asyncio.create_task(run.interrupt("long", timeout=10))
+                    await eventually(lambda: len(begun) == 2)
+                assert await run.cancel() == "cancelled"
+            with pytest.raises(hf.RunCancelled):
+                await run.result(timeout=5)
+            assert begun[-1] == "clean-up"
+            if replied is not None:
+                with pytest.raises(hf.RunFinished, match="cancelled"):
+                    await replied
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["signal", "sleep", "ask", "branches", "child"])
+def test_a_retry_of_a_run_that_was_cancelled_while_it_waited_waits_again(what: str, tmp_path: Path) -> None:
+    @hf.agent
+    async def child() -> str:
+        return await hf.receive(("word", str))
+
+    @hf.agent
+    async def agent() -> str:
+        match what:
+            case "signal":
+                return await hf.receive(("word", str))
+            case "sleep":
+                await hf.sleep(1.5)
+                return "x"
+            case "ask":
+                return "x" if await hf.ask("Well?") else "y"
+            case "branches":
+                first, second = await asyncio.gather(hf.receive(("word", str)), hf.receive(("other", str)))
+                return first if second == "o" else "?"
+            case _:
+                return await child()
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent, child]) as app:
+            run = await app.start(agent(), id="r")
+            await until(run, "waiting", "sleeping")
+            if what == "branches":
+                await run.send("other", "o")
+                await asyncio.sleep(0.1)
+                await until(run, "waiting")
+            assert await run.cancel() == "cancelled"
+            await run.retry()
+            await until(run, "waiting", "sleeping", "running")
+            match what:
+                case "signal" | "branches":
+                    await run.send("word", "x")
+                case "ask":
+                    await (await asked(run))[0].answer(True)
+                case "child":
+                    with pytest.raises(hf.RunFailed, match="cancelled"):
+                        await run.result(timeout=5)  # its child was cancelled with it, and that is its result
+                    return
+            assert await run.result(timeout=5) == "x"
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_run_cannot_be_reopened_by_a_resume_and_a_done_one_not_at_all(tmp_path: Path) -> None:
+    @hf.agent
+    async def agent() -> int:
+        return 1
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+            run = await app.start(agent())
+            await run.result(timeout=5)
+            with pytest.raises(hf.UsageError, match="only failed and cancelled"):
+                await run.retry()
+            queued = await app.start(agent(), paused=True)
+            await queued.cancel()
+            await queued.resume()
+            assert await queued.status() == "cancelled"
+            await queued.retry()
+            assert await queued.result(timeout=5) == 1
+            kinds = [r.kind for r in await app._store.records(queued.id)]
+            assert Kind.reopened in kinds
+
+    asyncio.run(run())

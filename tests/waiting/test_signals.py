@@ -1,0 +1,531 @@
+"""Signals: none lost, none taken twice, in order; whenever they are sent and whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.testing import Clock
+from tests.waiting import agents
+from tests.waiting.lives import live
+from tests.waiting.workers import Nursery, Place, eventually, until
+
+number = hf.Signal("number", int)
+word = hf.Signal("word", str)
+
+
+@hf.agent(signals=[number, word])
+async def collects(count: int) -> list[int]:
+    return [await hf.receive(number) for _ in range(count)]
+
+
+@hf.agent
+async def undeclared() -> int:
+    return await hf.receive(("number", int))
+
+
+def test_one_that_is_sent_before_anybody_waits_is_delivered(tmp_path: Path) -> None:
+    """F40."""
+    may_wait = asyncio.Event()
+
+    @hf.step
+    async def busy() -> None:
+        await may_wait.wait()
+
+    @hf.agent(signals=[number])
+    async def late() -> int:
+        await busy()
+        return await hf.receive(number)
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[late]) as app:
+            run = await app.start(late())
+            assert await run.send(number, 7)
+            may_wait.set()
+            assert await run.result(timeout=5) == 7
+
+    asyncio.run(run())
+
+
+def test_those_that_are_sent_before_any_worker_lives_are_delivered_in_order(place: Place) -> None:
+    async def run() -> None:
+        async with place.client() as app:
+            run = await app.start(agents.collect(5), id="r")
+            for n in range(5):
+                assert await run.send("number", n)
+            place.worker()
+            assert await run.result(timeout=10) == [0, 1, 2, 3, 4]
+            assert place.done("post") == [0, 1, 2, 3, 4]
+
+    asyncio.run(run())
+
+
+def test_those_that_are_sent_while_the_worker_is_down_are_delivered(place: Place) -> None:
+    async def run() -> None:
+        async with place.client() as app:
+            run = await app.start(agents.collect(3), id="r")
+            with place.working():
+                await run.send("number", 1)
+                await eventually(lambda: place.done("post") == [1])
+                await until(run, "waiting")
+            await run.send("number", 2)
+            with place.working():
+                await eventually(lambda: place.done("post") == [1, 2])
+            await run.send("number", 3)
+            place.worker()
+            assert await run.result(timeout=10) == [1, 2, 3]
+            assert place.done("post") == [1, 2, 3]
+
+    asyncio.run(run())
+
+
+def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(place: Place) -> None:
+    """F41: the process stands still after it has looked for mail and before it gives the run up."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            worker = place.worker(fault="park.before:stop@1")
+            run = await app.start(agents.collect(1), id="r")
+            await asyncio.to_thread(worker.wait_stopped)
+            assert await run.send("number", 5)
+            assert await run.status() == "running"
+            worker.send(signal.SIGCONT)
+            began = time.monotonic()
+            assert await run.result(timeout=5) == [5]
+            assert time.monotonic() - began < 1
+
+    asyncio.run(run())
+
+
+def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Place) -> None:
+    """F42: its former owner stands still and cannot hear the bell; whoever else works finds it by looking."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            worker = place.worker(fault="park.after:stop@1")
+            run = await app.start(agents.collect(1), id="r")
+            await asyncio.to_thread(worker.wait_stopped)
+            assert await run.status() == "waiting"
+            assert await run.send("number", 5)
+            assert await run.status() == "queued"
+            place.worker()
+            assert await run.result(timeout=5) == [5]
+            worker.send(signal.SIGCONT)
+
+    asyncio.run(run())
+
+
+def interleavings(folder: Path, *, rounds: int, seed: int) -> None:
+    """Runs that receive, do something else or sleep, and senders, in a random order: a counting oracle."""
+    chance = random.Random(seed)
+
+    @hf.step
+    async def pause(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    @hf.agent(signals=[number])
+    async def mixed(turns: list[int], patience: float | None) -> list[int]:
+        got = []
+        for each in turns:
+            if each:
+                await pause(each)
+            try:
+                got.append(await hf.receive(number, timeout=patience))
+            except TimeoutError:
+                got.append(await hf.receive(number))
+        return got
+
+    async def one(app: hf.Holdfast, n: int) -> None:
+        count = chance.randint(1, 4)
+        turns = [chance.choice((0, 0, 1, 5, 20)) for _ in range(count)]
+        gaps = [chance.choice((0, 0, 0, 1, 3, 10, 40)) for _ in range(count)]
+        run = await app.start(mixed(turns, chance.choice((None, None, 0.001, 5))), id=f"r{n}")
+        for value, gap in enumerate(gaps):
+            for _ in range(gap):
+                await asyncio.sleep(0)
+            assert await run.send(number, value, dedup=f"{value}")
+            if chance.random() < 0.2:
+                assert not await run.send(number, 99, dedup=f"{value}")
+        assert await run.result(timeout=30) == list(range(count)), f"seed {seed}, run {n}: {turns} {gaps}"
+
+    async def run() -> None:
+        async with hf.connect(str(folder / "s.db"), agents=[mixed], concurrency=1000) as app:
+            for start in range(0, rounds, 100):
+                await asyncio.gather(*(one(app, n) for n in range(start, min(start + 100, rounds))))
+
+    asyncio.run(run())
+
+
+def test_random_interleavings_of_sending_and_waiting_lose_nothing(tmp_path: Path) -> None:
+    """F40."""
+    interleavings(tmp_path, rounds=600, seed=1)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(900)
+def test_ten_thousand_random_interleavings_lose_nothing(tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    interleavings(tmp_path, rounds=10_000, seed=seed)
+
+
+def test_one_that_is_sent_twice_is_delivered_once(tmp_path: Path) -> None:
+    """F43."""
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[collects]) as app:
+            run = await app.start(collects(3))
+            assert await run.send(number, 1, dedup="a")
+            assert not await run.send(number, 1, dedup="a")
+            assert await run.send(number, 2, dedup="b")
+            await asyncio.sleep(0.1)
+            assert not await run.send(number, 1, dedup="a"), "it has been received meanwhile, and is known all the same"
+            assert await run.send(number, 3)
+            assert await run.result(timeout=5) == [1, 2, 3]
+
+    asyncio.run(run())
+
+
+def test_an_acknowledgement_that_was_lost_can_be_asked_for_again(place: Place) -> None:
+    """F43: the sender dies after its signal was stored and before it heard of it; its retry changes nothing."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            receiver = await app.start(agents.collect(2), id="r")
+            sender = place.worker(fault="send.after_commit:kill@1")
+            talking = await app.start(agents.talks("r", 2), id="s")
+            assert await sender.wait_dead() == -9
+            place.worker()
+            assert await receiver.result(timeout=10) == [0, 1]
+            assert len(await talking.result(timeout=10)) == 2
+            mails = [m for m in await app._store.mail(receiver.id, after=0) if m.kind == "signal"]
+            assert len(mails) == 2
+
+    asyncio.run(run())
+
+
+def test_who_waits_longest_gets_it(tmp_path: Path) -> None:
+    """Two receivers, first come, first served."""
+
+    @hf.agent(signals=[number])
+    async def two() -> list[tuple[str, int]]:
+        async def receiver(name: str) -> tuple[str, int]:
+            return name, await hf.receive(number)
+
+        return list(await asyncio.gather(receiver("first"), receiver("second")))
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[two]) as app:
+            run = await app.start(two())
+            await until(run, "waiting")
+            await run.send(number, 1)
+            await asyncio.sleep(0.1)
+            await until(run, "waiting")
+            await run.send(number, 2)
+            assert await run.result(timeout=5) == [("first", 1), ("second", 2)]
+            early = await app.start(two(), id="early", paused=True)
+            await early.send(number, 1)
+            await early.send(number, 2)
+            await early.resume()
+            assert await early.result(timeout=5) == [("first", 1), ("second", 2)]
+
+    asyncio.run(run())
+
+
+# refused to the sender
+
+
+def test_the_wrong_shape_is_refused_to_the_sender_and_not_delivered(tmp_path: Path) -> None:
+    url = str(tmp_path / "s.db")
+
+    async def run() -> None:
+        async with hf.connect(url, agents=[collects]) as app, hf.connect(url) as client:
+            run = await app.start(collects(1))
+            for sender in (run, client.get(run.id)):
+                for bad in ("seven", None, 1.5, [1], {"n": 1}, True):
+                    with pytest.raises(hf.UsageError, match="does not fit signal 'number'"):
+                        await sender.send("number", bad)
+                with pytest.raises(hf.UsageError, match="takes no signal 'nombre'; it takes number, word"):
+                    await sender.send("nombre", 1)
+            assert await app._store.mail(run.id, after=0) == []
+            await client.get(run.id).send("number", 7)
+            assert await run.result(timeout=5) == [7]
+
+    asyncio.run(run())
+
+
+def test_an_agent_that_declares_nothing_takes_what_fits_and_notes_what_does_not(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[undeclared]) as app:
+            run = await app.start(undeclared())
+            await run.send("number", "seven")
+            await run.send("number", 7)
+            assert await run.result(timeout=5) == 7
+            notes = [item for item in await run.history() if item.name == "refused"]
+            assert len(notes) == 1
+
+    asyncio.run(run())
+
+
+def test_a_run_that_has_ended_or_does_not_exist_takes_nothing(tmp_path: Path) -> None:
+    """F44."""
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[collects]) as app:
+            run = await app.start(collects(0))
+            await run.result(timeout=5)
+            with pytest.raises(hf.RunFinished, match="is done"):
+                await run.send(number, 1)
+            cancelled = await app.start(collects(1))
+            await cancelled.cancel()
+            with pytest.raises(hf.RunFinished, match="is cancelled"):
+                await cancelled.send(number, 1)
+            with pytest.raises(hf.RunNotFound):
+                await app.get("r_nobody").send(number, 1)
+
+    asyncio.run(run())
+
+
+def test_what_was_sent_and_never_received_is_told_at_the_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[collects]) as app:
+            run = await app.start(collects(1), paused=True)
+            for value in (1, 2):
+                await run.send(number, value)
+            await run.send(word, "hello")
+            await run.resume()
+            assert await run.result(timeout=5) == [1]
+            unread = [item for item in await run.history() if item.name == "unread"]
+            assert len(unread) == 1
+            assert "number" in unread[0].detail
+            assert "word" in unread[0].detail
+
+    asyncio.run(run())
+
+
+# a wait that is given up
+
+
+def test_a_receive_that_loses_a_race_leaves_its_message(tmp_path: Path) -> None:
+    """F45."""
+
+    @hf.agent(signals=[number, word])
+    async def races() -> list[Any]:
+        async def a_number() -> int:
+            return await hf.receive(number)
+
+        async def a_word() -> str:
+            return await hf.receive(word)
+
+        won = await hf.race(a_number(), a_word())
+        return [won, await hf.receive(number)]
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[races]) as app:
+            run = await app.start(races())
+            await until(run, "waiting")
+            await run.send(word, "w")
+            await asyncio.sleep(0.1)
+            await run.send(number, 1)
+            assert await run.result(timeout=5) == ["w", 1]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_both_messages_of_a_race_are_delivered_one_after_the_other(is_early: bool, tmp_path: Path) -> None:
+    """F45: both are there before the race begins, or come together."""
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agents.chooses]) as app:
+            run = await app.start(agents.chooses(2), paused=is_early)
+            if not is_early:
+                await until(run, "waiting")
+            await asyncio.gather(run.send(number, 1), run.send(word, "w"))
+            await run.resume()
+            assert sorted(await run.result(timeout=5)) == ["number 1", "word w"]
+
+    asyncio.run(run())
+
+
+def test_both_messages_of_a_race_are_delivered_whatever_crashes(tmp_path: Path, nursery: Nursery) -> None:
+    async def drive(place: Place, app: hf.Holdfast) -> object:
+        run = await app.start(agents.chooses(4), id="r", paused=True)
+        for n in range(2):
+            await run.send("number", n)
+            await run.send("word", f"{n}")
+        await run.resume()
+        return sorted(await run.result(timeout=15))
+
+    lives = live(tmp_path, nursery, drive, only=("append.*",), most=4)
+    assert lives.end == ["number 0", "number 1", "word 0", "word 1"]
+
+
+@pytest.mark.parametrize("commit", [1, 2, 3])
+def test_a_message_and_a_timeout_that_were_both_decided_leave_the_message(commit: int, place: Place) -> None:
+    """F45: it came in time, nobody worked, and whoever finds both of them dies after a commit."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            run = await app.start(agents.second_chance(), id="r")
+            with place.working():
+                await until(run, "waiting")
+            await run.send("number", 7)
+            place.worker(shift_s=61, fault=f"append.after_commit:kill@{commit}")
+            place.worker(shift_s=61)
+            assert (await run.result(timeout=10))[1] == 7
+
+    asyncio.run(run())
+
+
+def test_a_message_that_comes_after_the_timeout_is_for_the_next_receive(tmp_path: Path) -> None:
+    """F45, F49."""
+
+    @hf.agent(signals=[number])
+    async def twice() -> list[int]:
+        got = []
+        try:
+            got.append(await hf.receive(number, timeout=60))
+        except TimeoutError:
+            got.append(-1)
+        try:
+            async with hf.timeout(60):
+                got.append(await hf.receive(number))
+        except TimeoutError:
+            got.append(-2)
+        return [*got, await hf.receive(number)]
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[twice]) as app, Clock(app) as clock:
+            run = await app.start(twice())
+            await clock.skip(seconds=61)
+            await clock.skip(seconds=61)
+            await run.send(number, 5)
+            assert await run.result(timeout=5) == [-1, -2, 5]
+
+            late = await app.start(twice(), id="late")
+            await clock.settle()
+            await late.pause()
+            await clock.skip(seconds=61)
+            await late.send(number, 6)  # after the due time of the first, which did not expire: the run was paused
+            await late.resume()
+            await clock.skip(seconds=1)
+            assert await late.status() == "waiting"
+            await late.send(number, 7)
+            assert await late.result(timeout=5) == [-1, 6, 7]
+
+    asyncio.run(run())
+
+
+def test_a_timeout_and_a_message_at_the_same_time_have_one_outcome(tmp_path: Path) -> None:
+    """F49: sent at the due time, give or take a millisecond; taken or left, never both and never neither."""
+
+    @hf.agent(signals=[number])
+    async def impatient(limit: float) -> list[int]:
+        got = []
+        try:
+            got.append(await hf.receive(number, timeout=limit))
+        except TimeoutError:
+            got += [-1, await hf.receive(number)]
+        return got
+
+    chance = random.Random(3)
+    ends: Counter[tuple[int, ...]] = Counter()
+
+    async def one(app: hf.Holdfast, limit: float, after: float) -> None:
+        run = await app.start(impatient(limit))
+        await asyncio.sleep(after)
+        await run.send(number, 7)
+        ends[tuple(await run.result(timeout=10))] += 1
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[impatient]) as app:
+            for _ in range(15):
+                await asyncio.gather(*(one(app, 0.03, 0.03 + chance.uniform(-0.004, 0.004)) for _ in range(10)))
+            await asyncio.gather(*(one(app, limit, after) for limit, after in [(3, 0), (0.01, 0.2)] * 3))
+
+    asyncio.run(run())
+    assert set(ends) == {(7,), (-1, 7)}, f"only one order occurred: {ends}"
+
+
+def test_a_signal_to_a_paused_run_is_kept(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[collects]) as app:
+            run = await app.start(collects(2))
+            await until(run, "waiting")
+            await run.pause()
+            await run.send(number, 1)
+            await run.send(number, 2)
+            await asyncio.sleep(0.1)
+            assert await run.status() == "paused"
+            await run.resume()
+            assert await run.result(timeout=5) == [1, 2]
+
+    asyncio.run(run())
+
+
+def test_signals_survive_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -> None:
+    """F40, F43: every one is received once and in order, whatever dies."""
+
+    async def drive(place: Place, app: hf.Holdfast) -> object:
+        run = await app.start(agents.collect(3), id="r")
+        await run.send("number", 0)
+        await eventually(lambda: 0 in place.done("post"))
+        await until(run, "waiting")
+        await run.send("number", 1)
+        await run.send("number", 2)
+        return await run.result(timeout=15), place.done("post")
+
+    lives = live(tmp_path, nursery, drive, only=("append.after_commit", "park.*", "claim.after_commit"), most=5)
+    assert lives.end == ([0, 1, 2], [0, 1, 2])
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("what", ["collect", "chooses"])
+def test_signals_survive_a_kill_at_every_point(what: str, tmp_path: Path, nursery: Nursery) -> None:
+    async def drive(place: Place, app: hf.Holdfast) -> object:
+        call: hf.Call[Any] = agents.collect(4) if what == "collect" else agents.chooses(4)
+        run = await app.start(call, id="r")
+        for n in range(2):
+            await until(run, "waiting")
+            await run.send("number", n)
+            if what == "chooses":
+                await run.send("word", f"{n}")
+        if what == "collect":
+            await asyncio.gather(run.send("number", 2), run.send("number", 3))
+        return sorted(map(str, await run.result(timeout=15))), sorted(place.done("post"))
+
+    print(live(tmp_path, nursery, drive))
+
+
+# events
+
+
+def test_an_event_reaches_every_run_that_declares_it_once(tmp_path: Path) -> None:
+    @hf.agent(signals=[word])
+    async def deaf() -> str:
+        return await hf.receive(word)
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[collects, deaf]) as app:
+            runs = [await app.start(collects(2)) for _ in range(12)]
+            other = await app.start(deaf())
+            first = await app.emit("number", 1, dedup="one")
+            assert await app.emit("number", 1, dedup="one") == first
+            await asyncio.sleep(0.2)
+            assert {await run.status() for run in runs} == {"waiting"}
+            assert await app.emit("number", 2) != first
+            assert [await run.result(timeout=5) for run in runs] == [[1, 2]] * 12
+            assert await other.status() in ("waiting", "running")
+            await other.cancel()
+
+    asyncio.run(run())
