@@ -34,6 +34,11 @@ _SWALLOWED = 2  # how often code may catch its cancellation and go on, before it
 ASIDE = "hf:interrupt"  #: the branches of interrupt handlers
 
 
+def is_handler(path: str) -> bool:
+    """Is it the branch of an interrupt's handler itself?"""
+    return path.startswith(ASIDE) and "/" not in path
+
+
 class Timer(Protocol):
     """Something that is to happen at a time."""
 
@@ -181,6 +186,7 @@ class RunContext:
         self.parking = False  #: being given up: nothing that is waited for arrives any more
         self.paused = self.replay.paused
         self.draining = False  #: the process is closing: no new bodies
+        self.cancelling = False  #: the cancellation is on its way to the code: no new bodies
         self.cancelled = False  #: the code was told to stop
         self._swallowed = 0
         self.halted = False  #: dead or cancelled: a durable call has to ask whether it may go on
@@ -257,7 +263,7 @@ class RunContext:
     def open_gate(self) -> None:
         """Let new bodies start again, unless another reason not to remains."""
         gate = self.gate
-        if gate is None or self.paused or self.draining or self.asides:
+        if gate is None or self.paused or self.draining or self.cancelling or self.asides:
             return
         self.gate = None
         gate.set_result(None)
@@ -266,7 +272,7 @@ class RunContext:
     async def pass_gate(self, scope: Scope) -> None:
         """Return when a new body may start. Handlers of interrupts pass while they hold up the rest."""
         while (gate := self.gate) is not None:
-            if self.asides and scope.path.startswith(ASIDE) and not (self.paused or self.draining):
+            if self.asides and scope.path.startswith(ASIDE) and not (self.paused or self.draining or self.cancelling):
                 return
             was_in_call, scope.in_call = scope.in_call, True
             self.kept_back += 1
@@ -287,6 +293,13 @@ class RunContext:
     def fence(self) -> Fence:
         row = self.journal.row
         return Fence(row.id, row.epoch, row.owner)
+
+    async def wait_lease(self) -> None:
+        """Wait until this process may act again; if somebody took the run over meanwhile, it never may."""
+        await self.host.wait_lease()
+        row = await self.host.store.run(self.id)
+        if row is None or (row.epoch, row.owner) != self.fence[1:]:
+            await self.fenced()
 
     async def fenced(self) -> Any:
         """Somebody else owns the run: this execution has nothing more to say."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import holdfast as hf
+from holdfast.clock import now_us
 from tests.crash.agents import World
 from tests.crash.driving import LONGEST_S, RUN, Act, Driver
 
@@ -102,8 +104,47 @@ def cancel(*, kill: bool = False) -> Act:
 
 
 def interrupt(message: object) -> Act:
+    """Interrupt the run, once a worker has said that it can be."""
+
     async def act(driver: Driver) -> None:
+        async def is_known() -> bool:
+            info = await driver.info()
+            return info is not None and info.status is not hf.Status.queued
+
+        await driver.until(is_known, "a worker has it")
         driver.seen.append(await driver.run.interrupt(message, by="ada", timeout=LONGEST_S / 2))
+
+    return act
+
+
+def at_once(*acts: Act) -> Act:
+    """Several persons, or one that waits for a reply while another one acts."""
+
+    async def act(driver: Driver) -> None:
+        await asyncio.gather(*(each(driver) for each in acts))
+
+    return act
+
+
+async def wait_until_due(driver: Driver) -> None:
+    """Wait until the time has come that a paused run would have woken up at; nothing, if it did not sleep yet."""
+    info = await driver.info()
+    assert info is not None
+    due_us = (info.reason or {}).get("wake_at")
+
+    async def is_due() -> bool:
+        return due_us is None or now_us() > due_us
+
+    await driver.until(is_due, "its time has come")
+
+
+def wait_done(agent: str) -> Act:
+    async def act(driver: Driver) -> None:
+        async def is_done() -> bool:
+            info = await run_of(driver, agent)
+            return info is not None and info.status is hf.Status.done
+
+        await driver.until(is_done, f"{agent} is done")
 
     return act
 

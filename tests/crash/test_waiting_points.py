@@ -12,7 +12,19 @@ import pytest
 
 import holdfast as hf
 from tests.crash import deaths, waiting
-from tests.crash.acts import answer, cancel, interrupt, pause, resume, send, wait_for, wait_world
+from tests.crash.acts import (
+    answer,
+    at_once,
+    cancel,
+    interrupt,
+    pause,
+    resume,
+    send,
+    wait_done,
+    wait_for,
+    wait_until_due,
+    wait_world,
+)
 from tests.crash.agents import World
 from tests.crash.driving import (
     Act,
@@ -101,6 +113,17 @@ CASES: dict[str, Case] = {
     "a family cancelled": Case(waiting.household(1), [wait_for("question", agent="household"), cancel()], posts(1)),
     "interrupts": Case(
         waiting.attentive(1), [wait_for("go"), interrupt(100), interrupt(101), send(go, True)], posts(1, 100, 101, 2)
+    ),
+    "interrupts that wait themselves": Case(
+        waiting.talkative(5),
+        [at_once(interrupt(100), answer("About 100?", True, late=True)), send(number, 5, late=False)],
+        posts(100, 101, 5),
+    ),
+    "paused over the time it sleeps": Case(
+        waiting.sleeper(1), [has_posted(1), pause, wait_until_due, resume], posts(1, 2)
+    ),
+    "paused while its child ends": Case(
+        waiting.boss(1), [wait_for("child"), pause, *HELP, wait_done("helper"), resume], posts(1, 7, 2)
     ),
     "paused while it waits": Case(
         waiting.pausable(1), [wait_for("number"), pause, send(number, 5, late=False), resume], posts(1, 2, 3, 4)

@@ -183,6 +183,20 @@ async def interrupted(message: int, main: hf.MainLine) -> list[Any]:
     return [main.calls[-1], await post(message)]
 
 
+@hf.agent(signals=[number, go])
+async def talkative(n: int) -> list[Any]:
+    """Interrupted while it works, by messages whose handler waits itself."""
+    seen: list[Any] = []
+    while not seen or seen[-1] != n:
+        seen.append(await hf.race(hf.receive(number), dawdle(0.05)))
+    return [seen[-1], await post(n)]
+
+
+@talkative.on_interrupt
+async def talked_to(message: int) -> list[Any]:
+    return [await post(message), await hf.ask(f"About {message}?"), await post(message + 1)]
+
+
 @hf.agent(signals=[number])
 async def pausable(n: int, seconds: float = 0.05) -> list[Any]:
     """Paused once while it waits, and once while it works."""

@@ -235,6 +235,11 @@ async def one_look(n: int) -> int:
 
 
 @hf.agent
+async def one_held_step(name: str) -> str:
+    return await held_step(name)
+
+
+@hf.agent
 async def naps(seconds: float) -> int:
     await look(1)
     await hf.sleep(seconds)
@@ -256,5 +261,5 @@ async def double(n: int) -> int:
 
 
 @hf.agent
-async def child_of_nobody(n: int) -> int:
+async def doubles(n: int) -> int:
     return await double(n)

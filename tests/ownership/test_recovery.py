@@ -59,8 +59,8 @@ def test_runs_that_are_started_while_another_worker_looks_for_orphans_are_not_ad
         settings = hf.Settings(lease_s=LEASE_S, renew_s=0.2, sweep_s=0.05)
         eager = [place.worker(sweep_s=0.01), place.worker(sweep_s=0.01)]
         await place.at_work(*eager)
-        async with hf.connect(place.url, agents=[agents.child_of_nobody], settings=settings) as app:
-            runs = [await app.start(agents.child_of_nobody(n)) for n in range(100)]
+        async with hf.connect(place.url, agents=[agents.doubles], settings=settings) as app:
+            runs = [await app.start(agents.doubles(n)) for n in range(100)]
             assert await place.finished(runs) == [n * 2 for n in range(100)]
         assert {(await place.row(run)).epoch for run in runs} == {1}
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+import holdfast as hf
 from holdfast import clock
+from holdfast.testing.ledger import VARIABLE
+from holdfast.verbs.child import Agent
 from tests.ownership import agents
 from tests.ownership.workers import LEASE_S, Place, until
 
@@ -116,5 +120,37 @@ def test_a_run_that_is_ready_is_executed_by_a_worker_whose_clock_is_behind(live:
         run = await place.app.start(agents.one_look(1))
         place.worker(shift_s=-600)
         assert await place.finished([run], timeout_s=3) == [10]
+
+    live(story)
+
+
+def test_a_clock_that_jumps_under_a_worker_fires_each_timer_once_and_costs_it_no_run(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F35: thirty days ahead, and an hour back."""
+
+    async def story(place: Place) -> None:
+        monkeypatch.setenv(VARIABLE, str(place.ledger.path))
+        other = place.worker()
+        await place.at_work(other)
+        settings = hf.Settings(lease_s=LEASE_S, renew_s=0.2, sweep_s=0.1)
+        known: list[Agent[..., Any]] = [agents.naps, agents.one_held_step]
+        try:
+            async with hf.connect(place.url, agents=known, settings=settings) as app:
+                held = await app.start(agents.one_held_step("gate"))
+                sleepers = [await app.start(agents.naps(3600)) for _ in range(10)]
+                for run in sleepers:
+                    await place.is_at(run, "sleeping")
+                clock.shift_us(30 * 86_400_000_000)
+                await place.finished(sleepers)
+                clock.shift_us(-31 * 86_400_000_000)
+                await asyncio.sleep(1.5 * LEASE_S)
+                place.open("gate")
+                assert await place.finished([held]) == ["gate"]
+        finally:
+            clock.reset()
+        assert [(await place.row(run)).epoch for run in sleepers] == [2] * 10
+        assert (await place.row(held)).epoch == 1
+        assert len(place.begun("look#2")) == 10
 
     live(story)

@@ -427,10 +427,12 @@ def medley_result(lines: int, rounds: int) -> list[list[str]]:
     """What comes of it, however often its workers die."""
     result = []
     for n in range(lines):
-        sent = iter(range(rounds))
-        kinds = {0: lambda i: f"looked {i * 10}", 1: lambda _: "slept", 3: lambda i: f"heard {i % 2 == 0}"}
-        kinds |= {2: lambda _, sent=sent: f"got {next(sent)}", 4: lambda _: "too late"}
-        result.append([kinds[(n + i) % 5](i) for i in range(rounds)])
+        got: list[str] = []
+        for i in range(rounds):
+            sent = sum(each.startswith("got") for each in got)
+            said = [f"looked {i * 10}", "slept", f"got {sent}", f"heard {i % 2 == 0}", "too late"]
+            got.append(said[(n + i) % 5])
+        result.append(got)
     return result
 
 

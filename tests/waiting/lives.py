@@ -19,7 +19,7 @@ from tests.waiting.workers import Nursery, Place, points
 
 Drive = Callable[[Place, Holdfast], Awaitable[Any]]
 
-AT_ONCE = 3
+AT_ONCE = 4
 LONGEST_S = 20
 
 

@@ -69,7 +69,7 @@ def test_what_a_run_does_to_others_happens_once_wherever_it_is_killed(
     what: str, tmp_path: Path, nursery: Nursery
 ) -> None:
     drive: Drive = DRIVES[what]
-    lives = live(tmp_path, nursery, drive, only=ONLY, most=4)
+    lives = live(tmp_path, nursery, drive, only=ONLY, most=3)
     assert lives.end == ENDS[what]
 
 
@@ -83,7 +83,7 @@ def test_a_run_that_talks_to_itself_survives_a_kill(tmp_path: Path, nursery: Nur
     async def drive(place: Place, app: hf.Holdfast) -> object:
         return await (await app.start(agents.talks_to_itself(), id="r")).result(timeout=15)
 
-    lives = live(tmp_path, nursery, drive, only=("send.after_commit", "effect.after_body"), most=4)
+    lives = live(tmp_path, nursery, drive, only=("send.after_commit", "effect.after_body"), most=3)
     assert lives.end == [[True, True], False, [-1, 1, 2, 3]]
 
 

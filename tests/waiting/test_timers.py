@@ -204,7 +204,7 @@ def test_a_worker_whose_clock_is_behind_does_not_wake_it_early(place: Place) -> 
 
 
 #: Around the commit that decides.
-DECISIONS = ("append.before_commit@2", "append.after_commit@2", "append.after_commit@3")
+DECISIONS = ("append.before_commit@2", "append.after_commit@2")
 
 
 @pytest.mark.parametrize("what", ["receive", "sleep", "step", "ask"])

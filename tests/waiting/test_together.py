@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from tests.waiting import agents
-from tests.waiting.workers import Nursery, Place
+from tests.waiting.workers import Nursery, Place, until
 
 LINES, ROUNDS = 4, 5
 
@@ -39,6 +39,7 @@ async def send_all(run: hf.Run[object], chance: random.Random) -> None:
 
 async def meddle(run: hf.Run[object], chance: random.Random, replies: list[int]) -> None:
     """Somebody who pauses and resumes it, and interrupts it."""
+    await until(run, *(set(hf.Status) - {hf.Status.queued}))  # before that nobody knows what it takes
     for number in range(3):
         await asyncio.sleep(chance.uniform(0, 0.5))
         with suppress(hf.RunFinished):

@@ -260,11 +260,13 @@ async def until(run: hf.Run[Any], *wanted: str, timeout_s: float = 10) -> hf.Sta
     return info.status
 
 
-async def asked(run: hf.Run[Any], count: int = 1, timeout_s: float = 10) -> list[hf.Question]:
-    """Wait until a run has this many open questions."""
+async def asked(
+    run: hf.Run[Any], count: int = 1, *, only_open: bool = True, timeout_s: float = 10
+) -> list[hf.Question]:
+    """Wait until a run has this many questions."""
     give_up = time.monotonic() + timeout_s
-    while len(found := await run.questions()) < count:
-        assert time.monotonic() < give_up, f"{run.id} is {await run.status()} and has {len(found)} open questions"
+    while len(found := await run.questions(only_open=only_open)) < count:
+        assert time.monotonic() < give_up, f"{run.id} is {await run.status()} and has {len(found)} questions"
         await asyncio.sleep(0.003)
     return found
 

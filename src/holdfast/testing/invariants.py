@@ -329,7 +329,7 @@ def _waits(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iter
         yield f"it is {row.status}, and about nothing"
     if row.status is Status.in_doubt and not any(wait["kind"] == "doubt" for wait in waits):
         yield "it is in doubt, and no effect is"
-    due = min((wait["due"] for wait in waits if wait.get("due") is not None), default=None)
+    due = reason.get("due")
     if row.wake_at != due:
         yield f"it waits until {due} and would be claimed at {row.wake_at}"
     for wait in waits:

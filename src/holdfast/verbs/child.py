@@ -259,8 +259,13 @@ async def _await_child(call: Call[R]) -> R:
                 await run.host.cancel_child(child_id(run, entry.key), parent=run)  # a crash may have come in between
             raise
         return value
-    if run.gate is not None and (entry is None or entry.child is None):
-        await run.pass_gate(scope)  # one that was started before is only waited for
+    if run.gate is not None:
+        try:
+            await run.pass_gate(scope)
+        except asyncio.CancelledError:
+            if entry is not None and entry.child is not None and not run.dead:
+                await _give_up(run, call, entry.key, monotonic_us())
+            raise
     scope.in_call = True
     try:
         with run.busy():
@@ -311,9 +316,7 @@ async def _wait_child(scope: Scope, call: Call[R], key: str, *, was_cancelled: b
         read = await _end_of(run, child, key, call.agent.name)
     except asyncio.CancelledError:
         if not run.dead:
-            took = elapsed_us(began)
-            run.journal.add(Kind.cancelled, key, call.agent.name, tick=run.ticks.tick, took=took)
-            await run.host.cancel_child(child, parent=run)  # nobody waits for it any more
+            await _give_up(run, call, key, began)
         raise
     value: R | None = None
     error: Exception | None = None
@@ -332,6 +335,12 @@ async def _wait_child(scope: Scope, call: Call[R], key: str, *, was_cancelled: b
     if error is not None:
         raise remember_key(error, key)
     return cast("R", value)
+
+
+async def _give_up(run: RunContext, call: Call[Any], key: str, began: int) -> None:
+    """Nobody waits for the child any more: it is cancelled too."""
+    run.journal.add(Kind.cancelled, key, call.agent.name, tick=run.ticks.tick, took=elapsed_us(began))
+    await run.host.cancel_child(child_id(run, key), parent=run)
 
 
 async def _end_of(run: RunContext, child: RunId, key: str, name: str) -> Callable[[Coder[Any]], Any]:

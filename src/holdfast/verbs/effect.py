@@ -357,7 +357,7 @@ class EffectDefinition:
         with run.busy():
             await journal.barrier(inline=run.may_commit_inline)
             if not run.host.has_lease():
-                await run.host.wait_lease()
+                await run.wait_lease()
         faults.point("effect.after_intent")
         began = monotonic_us()
         run.acting += 1

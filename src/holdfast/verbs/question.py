@@ -139,7 +139,6 @@ def question_id(run: RunContext, key: str) -> str:
 async def _withdraw_forsaken(scope: Scope) -> None:
     """The code asks something that it did not ask before: what this branch asked instead is not asked any more."""
     run = scope.run
-    await run.ticks.wait_replayed(lambda: True)
     for entry in run.replay.forsaken(scope.path, _NAME):
         await run.host.store.close_question(run.id, entry.key, QuestionState.withdrawn, now_us())
 

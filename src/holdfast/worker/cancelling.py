@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from holdfast import faults
-from holdfast.context import RunContext
+from holdfast.context import RunContext, is_handler
 from holdfast.model import Kind
 from holdfast.scopes import outside
 
@@ -64,6 +64,8 @@ class Cancelling:
             self._task.cancel()
 
     def _start(self) -> None:
+        self._run.cancelling = True
+        self._run.shut_gate()
         self._task = asyncio.Task(self._tell(), loop=self._run.loop, context=outside())
 
     async def _tell(self) -> None:
@@ -87,7 +89,8 @@ class Cancelling:
     def _cancel(self) -> None:
         run = self._run
         run.cancelled = run.halted = True
-        run.paused = False
+        run.paused = run.cancelling = False
         run.open_gate()
-        if self._root is not None:
-            self._root.cancel()
+        for task, scope in list(run.tasks.items()):
+            if task is self._root or (scope.task is task and is_handler(scope.path)):
+                task.cancel()

@@ -47,7 +47,7 @@ from holdfast.version import VERSION
 from holdfast.worker.execution import Execution
 from holdfast.worker.leases import Lease
 from holdfast.worker.queues import Queues
-from holdfast.worker.starting import NewRun, Place, check_same_start
+from holdfast.worker.starting import DEFAULT_QUEUE, NewRun, Place, check_same_start
 from holdfast.worker.timers import Timers
 
 _TURN = 20  # executions begun before the others get a turn of the loop
@@ -230,7 +230,9 @@ class Executor:
         if call.agent.name not in self._known:
             await self.define_agents()
         new = NewRun.of(call, run_id=run_id, thread_id=thread_id, parent_id=parent_id, tags=tags or {}, place=place)
-        if place is None and call.agent.queue is None and (parent_id is not None or self.free_slots > 0):
+        is_limited = self.queues.is_limited(DEFAULT_QUEUE)
+        has_room = (parent_id is not None or self.free_slots > 0) and not is_limited
+        if place is None and call.agent.queue is None and has_room:
             claim = (self.lease.worker_id, self._plain_claim_note(call.agent, None, "released"))
             append = new.append(self.settings.inline_limit, claim=claim)
             row = await self._create_and_execute(append, fence)
@@ -314,6 +316,8 @@ class Executor:
             mail = await self.store.mail(run_id, after=0) if row.mail else []
         if row.status is Status.quarantined or (row.status in FINAL and (reopen is None or row.status is Status.done)):
             return False
+        if reopen is not None:
+            refuse_undone(row, records)
         agent = self.agents.get(row.agent)
         if agent is None:
             raise UsageError(
@@ -536,6 +540,21 @@ def _claimed(row: RunRow) -> RunRow:
             "",
         )
     )
+
+
+def refuse_undone(row: RunRow, records: list[Record]) -> None:
+    """What a saga took back cannot be done anew in the same run: the idempotency keys of its effects are used up."""
+    intents = {record.key for record in records if record.kind == Kind.intent}
+    undone = [
+        record.key
+        for record in records
+        if record.kind == Kind.done and record.name.endswith(".undo") and record.key in intents and "#" in record.key
+    ]
+    if undone and row.status in FINAL:
+        raise UsageError(
+            f"Run {row.id} took back what it had done ({', '.join(undone[:5])}), so it cannot be retried: its effects "
+            "would count as done. Start a new run."
+        )
 
 
 def crash_loop(row: RunRow, records: list[Record]) -> dict[str, Any]:
