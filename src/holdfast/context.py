@@ -31,6 +31,7 @@ from holdfast.scopes import Scope, where
 from holdfast.store.base import Store
 
 _SWALLOWED = 2  # how often code may catch its cancellation and go on, before it is stopped
+_IGNORED = 100  # how often code may ignore that its execution is over, before it is left to itself
 ASIDE = "hf:interrupt"  #: the branches of interrupt handlers
 
 
@@ -189,6 +190,8 @@ class RunContext:
         self.cancelling = False  #: the cancellation is on its way to the code: no new bodies
         self.cancelled = False  #: the code was told to stop
         self._swallowed = 0
+        self._is_torn_down = False
+        self._ignored = 0
         self.halted = False  #: dead or cancelled: a durable call has to ask whether it may go on
         self.gate: asyncio.Future[None] | None = None  #: while something keeps new bodies from starting
         self.kept_back = 0  #: calls that wait at the gate
@@ -234,6 +237,7 @@ class RunContext:
     def stop(self) -> None:
         """Mark every branch dead: whatever they still do, they change nothing."""
         self.die()
+        self._is_torn_down = True
         self.journal.abandon()
         for task in list(self.tasks):
             task.cancel()
@@ -287,6 +291,9 @@ class RunContext:
 
     async def never(self) -> Any:
         """Wait for the end of this execution: the branch is being torn down."""
+        if self._is_torn_down and self._ignored < _IGNORED:
+            self._ignored += 1
+            raise asyncio.CancelledError("this execution is over")  # a `finally` may come here on its way out
         await self.loop.create_future()
 
     @property

@@ -356,6 +356,8 @@ class Run(Generic[R_co]):
         if row.owner is not None or row.status is Status.paused:
             await control.resume(self._store, self.id, by=by, note=note)  # one with an owner may be about to pause
         here = self._here
+        if row.status in (Status.waiting, Status.sleeping):
+            return  # it goes on by itself when what it waits for comes
         if here is not None and here.executes and row.agent in here.agents:
             await here.take_up(self.id, act=(control.actor(by), note))
         elif row.owner is None and row.status is not Status.paused:
@@ -450,7 +452,9 @@ class Run(Generic[R_co]):
             row = await self._row()
             for record in await self._store.records(self.id, after=seen) if row.head_seq > seen else ():
                 seen = record.seq
-                note = json.loads(record.payload or "{}") if record.name == _REPLY_NAME else {}
+                if record.name != _REPLY_NAME:
+                    continue
+                note = json.loads(await stored_text(self._store, self.id, record.payload))
                 if note.get("mail") != number:
                     continue
                 if record.kind == Kind.failed:

@@ -154,6 +154,23 @@ async def chooses(count: int) -> list[str]:
     return [await hf.race(a_number(), a_word()) for _ in range(count)]
 
 
+@hf.agent(signals=[word])
+async def reads(count: int) -> int:
+    """Values that are too large to be stored with the record."""
+    length = 0
+    for n in range(count):
+        text = await hf.receive(word)
+        length += len(text)
+        length += len(await hf.ask("Is this it?", draft=text, show=[text]))
+        await post(n)
+    return length
+
+
+@reads.on_interrupt
+async def read_aloud(message: str) -> str:
+    return message + message
+
+
 @hf.agent(signals=[number])
 async def second_chance() -> list[int]:
     try:

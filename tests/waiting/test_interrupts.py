@@ -110,6 +110,17 @@ def test_an_error_in_the_handler_is_the_reply_and_not_the_runs(tmp_path: Path) -
     asyncio.run(run())
 
 
+def test_messages_and_replies_may_be_large(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[listens]) as app:
+            run = await app.start(listens())
+            assert await run.interrupt("x" * 50_000, timeout=5) == "X" * 50_000
+            await run.send("word", "w")
+            assert await run.result(timeout=5) == "w"
+
+    asyncio.run(run())
+
+
 def test_a_message_of_the_wrong_type_is_an_error_for_its_sender_only(tmp_path: Path) -> None:
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[listens]) as app:

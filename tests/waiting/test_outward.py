@@ -69,7 +69,7 @@ def test_what_a_run_does_to_others_happens_once_wherever_it_is_killed(
     what: str, tmp_path: Path, nursery: Nursery
 ) -> None:
     drive: Drive = DRIVES[what]
-    lives = live(tmp_path, nursery, drive, only=ONLY, most=3)
+    lives = live(tmp_path, nursery, drive, only=ONLY, most=2)
     assert lives.end == ENDS[what]
 
 

@@ -438,7 +438,7 @@ def test_review_survives_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -
     async def drive(place: Place, app: hf.Holdfast) -> object:
         return await answer_rounds(place, app, 2)
 
-    only = ("question.*", "effect.after_intent@1", "effect.after_body@1", "append.after_commit@3")
+    only = ("question.after_commit", "effect.after_intent@1", "effect.after_body@1")
     lives = live(tmp_path, nursery, drive, only=only)
     assert lives.end == (["draft+", "draft++"], [0, 1], 2)
 

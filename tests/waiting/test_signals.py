@@ -16,7 +16,7 @@ import holdfast as hf
 from holdfast.testing import Clock
 from tests.waiting import agents
 from tests.waiting.lives import live
-from tests.waiting.workers import Nursery, Place, eventually, until
+from tests.waiting.workers import Nursery, Place, asked, eventually, until
 
 number = hf.Signal("number", int)
 word = hf.Signal("word", str)
@@ -123,6 +123,25 @@ def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Place) 
     asyncio.run(run())
 
 
+def test_one_is_delivered_when_the_bell_is_gone(place: Place) -> None:
+    """F42: nobody is told of it; it is found by looking."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            place.worker()
+            run = await app.start(agents.collect(2), id="r")
+            await until(run, "waiting")
+            bells = list(place.folder.rglob("bell"))
+            assert bells
+            for bell in bells:
+                bell.unlink()
+            for value in (5, 6):
+                assert await run.send("number", value)
+            assert await run.result(timeout=5) == [5, 6]
+
+    asyncio.run(run())
+
+
 def interleavings(folder: Path, *, rounds: int, seed: int) -> None:
     """Runs that receive, do something else or sleep, and senders, in a random order: a counting oracle."""
     chance = random.Random(seed)
@@ -167,7 +186,7 @@ def interleavings(folder: Path, *, rounds: int, seed: int) -> None:
 
 def test_random_interleavings_of_sending_and_waiting_lose_nothing(tmp_path: Path) -> None:
     """F40."""
-    interleavings(tmp_path, rounds=400, seed=1)
+    interleavings(tmp_path, rounds=250, seed=1)
 
 
 @pytest.mark.prove
@@ -487,6 +506,56 @@ def test_signals_survive_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -
 
     lives = live(tmp_path, nursery, drive, only=("append.after_commit", "park.*", "claim.after_commit"), most=4)
     assert lives.end == ([0, 1, 2], [0, 1, 2])
+
+
+async def send_much(place: Place, app: hf.Holdfast) -> object:
+    run = await app.start(agents.reads(2), id="r")
+    for n in range(2):
+        await run.send("word", "word " * 4000, dedup=f"{n}")
+        (question,) = await asked(run)
+        assert len(await run.interrupt(question.draft, timeout=15)) == 40_000
+        await question.answer(question.draft + "!")
+        await eventually(lambda: len(place.done("post")) > n)  # noqa: B023 - it is awaited here
+    return await run.result(timeout=15), place.done("post")
+
+
+def test_large_values_survive_a_kill_as_well(tmp_path: Path, nursery: Nursery) -> None:
+    lives = live(tmp_path, nursery, send_much, only=("append.after_commit", "interrupt.before"), most=3)
+    assert lives.end == (80_002, [0, 1])
+
+
+@pytest.mark.prove
+def test_large_values_survive_a_kill_at_every_point(tmp_path: Path, nursery: Nursery) -> None:
+    print(live(tmp_path, nursery, send_much))
+
+
+def test_a_run_that_is_given_up_in_a_block_with_clean_up_is_woken_at_once(tmp_path: Path) -> None:
+    """Leaving memory is no reason for its clean-up to run, or to be waited for."""
+    cleaned: list[int] = []
+
+    @hf.step
+    async def clean() -> None:
+        cleaned.append(1)
+
+    @hf.agent(signals=[number])
+    async def careful() -> int:
+        try:
+            return await hf.receive(number)
+        finally:
+            await clean()
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[careful]) as app:
+            run = await app.start(careful())
+            await until(run, "waiting")
+            assert cleaned == []
+            began = time.monotonic()
+            await run.send(number, 5)
+            assert await run.result(timeout=15) == 5
+            assert time.monotonic() - began < 3
+            assert cleaned == [1]
+
+    asyncio.run(run())
 
 
 @pytest.mark.prove

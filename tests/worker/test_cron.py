@@ -221,9 +221,10 @@ def test_without_a_time_zone_database_the_package_is_named(monkeypatch: pytest.M
     before = zoneinfo.TZPATH
     monkeypatch.setitem(sys.modules, "tzdata", None)
     zoneinfo.reset_tzpath(to=[])
+    zoneinfo.ZoneInfo.clear_cache()
     try:
         with pytest.raises(UsageError, match="pip install tzdata"):
-            cron.zone("Europe/Paris")
+            cron.zone("Antarctica/Troll")
         assert cron.next_after("0 0 * * *", "UTC", at("2026-01-01T00:00")) == at("2026-01-02T00:00")
     finally:
         zoneinfo.reset_tzpath(to=before)

@@ -35,7 +35,11 @@ _BEGINS = frozenset({Kind.started, Kind.decided, Kind.attempt, Kind.intent, Kind
 _GOES_ON = frozenset({"not_landed", "retry"})
 _DECIDERS = frozenset({"verify", "on_doubt", "person"})
 #: What is written to a run that nobody has, in an epoch of its own.
-_AMENDED = ([(Kind.noted, "paused")], [(Kind.noted, "cancel"), (Kind.finished, Status.cancelled)])
+_AMENDED = (
+    [(Kind.noted, "paused")],
+    [(Kind.noted, "requeued")],
+    [(Kind.noted, "cancel"), (Kind.finished, Status.cancelled)],
+)
 _INTERRUPT = "hf:interrupt"
 #: Mail that wakes whatever waits, and mail that wakes what waits for just this: the wait's kind and where it says so.
 _ALWAYS_AWAITED = frozenset({"answer", "cancel", "interrupt"})

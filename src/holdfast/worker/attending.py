@@ -42,6 +42,7 @@ class Attendant:
         self._task: asyncio.Task[None] | None = None
         self._cursor = ""
         self._suspected_us = 0
+        self._trial = 1
         self._skip = 0
         self._swept_us = 0
         self._next: Timer | None = None
@@ -232,12 +233,19 @@ class Attendant:
             self._found += len(await executor.take_many(part, proofs=proofs, limits={}))
 
     def _without_suspects(self, lost: list[RunRow]) -> list[RunRow]:
-        """Runs whose processes keep dying are taken one at a time, so that one that kills does not discredit others."""
-        suspects = [row for row in lost if row.claims >= _SUSPECT]
+        """Of runs whose processes keep dying few are taken at a time, so that one that kills does not discredit others.
+
+        One, then two, then four, as long as this process lives; those that are nearly blocked alone.
+        """
+        suspects = sorted((row for row in lost if row.claims >= _SUSPECT), key=lambda row: row.claims)
         if not suspects:
             return lost
+        others = [row for row in lost if row.claims < _SUSPECT]
         now = monotonic_us()
         if now - self._suspected_us < _TRIAL_US:
-            return [row for row in lost if row.claims < _SUSPECT]
+            return others
         self._suspected_us = now
-        return [row for row in lost if row.claims < _SUSPECT or row is suspects[0]]
+        nearly_blocked = self._executor.settings.crash_limit - _SUSPECT
+        tried = [row for row in suspects if row.claims < nearly_blocked][: self._trial] or suspects[:1]
+        self._trial *= 2  # this process has survived the one before
+        return others + tried
