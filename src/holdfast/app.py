@@ -397,7 +397,7 @@ class Holdfast(Administration):
         self._attendant.nudge()
         self._drain_s = self._settings.drain_s
         gc.freeze()  # what is loaded by now stays; runs come and go by the thousand
-        gc.set_threshold(50_000, 20, 100)
+        gc.set_threshold(20_000, 5, 10)
         stopped = asyncio.Event()
         loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
         if threading.current_thread() is threading.main_thread():

@@ -157,13 +157,12 @@ killed_at: dict[str, frozenset[str]] = {}
 
 
 def a_few(turn: int) -> Callable[[list[str]], list[tuple[str, ...]]]:
-    """One occurrence of each point, and another one of those that only runs that wait pass."""
+    """One occurrence of each point, by turns the first and the last."""
 
     def choose(points: list[str]) -> list[tuple[str, ...]]:
         common = {name for n, name in enumerate(COMMON) if n % 3 == turn % 3}
-        one = [p for p in few_of_each(points, 1) if p.partition("@")[0] in common]
-        two = [p for p in few_of_each(points, 2) if p.partition("@")[0] not in COMMON]
-        return [(p,) for p in [*one, *two]]
+        some = [p for p in points if p.endswith("@1")] if turn % 2 else few_of_each(points, 1)
+        return [(p,) for p in some if (name := p.partition("@")[0]) in common or name not in COMMON]
 
     return choose
 

@@ -11,7 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast.model import Kind
 from tests.waiting import agents
-from tests.waiting.workers import FOLDER, Place, asked, until
+from tests.waiting.workers import FOLDER, Place, asked, eventually, until
 
 
 def test_a_retry_does_anew_what_the_cancellation_cut_off(tmp_path: Path) -> None:
