@@ -370,9 +370,9 @@ class Run(Generic[R_co]):
 
         What executes is cancelled within milliseconds; its sagas undo and its clean-up runs first, for as long as that
         takes (after `timeout` seconds this returns `cancelled` all the same, once it is on disk that it will be). A run
-        that waits, and has nothing to undo, ends at once. Children follow. `kill` ends the run without asking its code,
-        for what does not yield: its owner can write nothing more. Inside a run this is a durable call, and does not
-        wait.
+        that waits and has no saga to undo ends at once: its `finally` blocks are not in memory. Children follow. `kill`
+        ends the run without asking its code, for what does not yield: its owner can write nothing more. Inside a run
+        this is a durable call, and does not wait.
 
         Example: `if await run.cancel() is hf.Status.done: print("too late")`
         """

@@ -34,7 +34,7 @@ COMMANDS = {
     "decline": ("decline", "decline_command", "Decline to answer a question; the agent is told so."),
     "in-doubt": ("in_doubt", "in_doubt_command", "List effects that may or may not have happened."),
     "resolve": ("resolve", "resolve_command", "Say what became of an effect in doubt."),
-    "worker": ("worker", "worker_command", "Execute runs of the agents in files, until it is told to stop."),
+    "worker": ("worker", "worker_command", "Execute runs of the agents in these files until SIGTERM or Ctrl-C."),
     "workers": ("workers", "workers_command", "List the processes that execute runs."),
     "queues": ("queues", "queues_command", "List queues, how full they are, and their limits."),
     "schedules": ("schedules", "schedules_command", "List schedules: what starts runs at given times."),
