@@ -20,7 +20,7 @@ demo: $(STAMP) ## See an agent killed and going on where it was
 	@$(BIN)/holdfast demo
 
 test: check ## Everything a change must pass: the checks, then the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP) ## Lint, format, types, layers
 	@$(BIN)/ruff check .
