@@ -192,7 +192,7 @@ BUILTINS: list[object] = [
 @pytest.mark.parametrize(
     "value",
     BUILTINS,
-    ids=lambda value: f"{type(value).__name__} {ascii(value)[:30]}" if value is not BUILTINS[7] else "long",
+    ids=lambda value: type(value).__name__,
 )
 def test_builtins_come_back_identical_without_annotation_and_inside_containers(value: object) -> None:
     assert_survives(MISSING, value)
@@ -360,7 +360,7 @@ def refused(annotation: object, value: object, what: str = "result") -> Unserial
         (Any, memoryview(b"a"), "result", "memoryview"),
         (Any, {frozenset({Colour.RED})}, "result{…}{…}", "Colour"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_would_change_is_refused_with_its_path(annotation: object, value: object, path: str, found: str) -> None:
     error = refused(annotation, value)
