@@ -137,7 +137,9 @@ class Terminal:
             program = programs / name
             program.write_text(f'#!/bin/sh\nexec {sys.executable}{arguments} "$@"\n')
             program.chmod(0o700)
-        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("HOLDFAST_", "PYTEST_", "PYTHON"))}
+        inherited = {
+            n: v for n, v in os.environ.items() if not n.startswith(("HOLDFAST_", "PYTEST_", "PYTHON", "COLUMNS"))
+        }
         self.environment = inherited | {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(SRC),

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import signal
 import tempfile
+import time
 from pathlib import Path
 
 import click
@@ -50,7 +51,16 @@ def demo_command(setup: Setup, fast: bool, keep: bool) -> int:
         return _TERMINATED
     finally:
         if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the demo's files; a process that was killed a moment ago may still be leaving some."""
+    for _ in range(40):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.05)
 
 
 def _play(setup: Setup, view: Stage, folder: Path, *, fast: bool, keep: bool) -> int:

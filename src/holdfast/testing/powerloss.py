@@ -302,7 +302,7 @@ def sweep(
             done.append(trial)
             if report is not None:
                 report(trial)
-            shutil.rmtree(directory)
+            shutil.rmtree(directory, ignore_errors=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return done
