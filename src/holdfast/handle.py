@@ -68,6 +68,7 @@ class Here(Protocol):
     """The executor of this process."""
 
     agents: dict[str, Agent[..., Any]]
+    started: set[RunId]  #: runs that this process was asked for
 
     def local(self, run_id: RunId) -> Ending | None: ...
 
@@ -356,6 +357,8 @@ class Run(Generic[R_co]):
         if row.owner is not None or row.status is Status.paused:
             await control.resume(self._store, self.id, by=by, note=note)  # one with an owner may be about to pause
         here = self._here
+        if here is not None:
+            here.started.add(self.id)
         if row.status in (Status.waiting, Status.sleeping):
             return  # it goes on by itself when what it waits for comes
         if here is not None and here.executes and row.agent in here.agents:

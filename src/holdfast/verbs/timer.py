@@ -119,8 +119,11 @@ class timeout:
             due = now_us() + int(self._seconds * 1_000_000)
         run.journal.begin(OpenCall(self._key, _NAME, 1, now_us(), "", None, json.dumps({"due": due})))
         run.deadlines[self._key] = (due, self._due)
-        self._is_decided = entry is not None and entry.decided is not None
-        self._timer = run.host.timers.at(0 if self._is_decided else due, self._due)
+        # What is due already will be due whenever the run is taken up again: that need not be on disk first.
+        self._is_decided = (entry is not None and entry.decided is not None) or due <= now_us()
+        self._timer = run.host.timers.at(due, self._due)
+        if self._is_decided:
+            run.loop.call_soon(self._due)
 
     def _due(self) -> None:
         if not self._closed and not self._run.holds_timers and self._deciding is None:
