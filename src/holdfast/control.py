@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -110,10 +110,20 @@ def waking(kind: str, key: str) -> Wake:
             return None
         check_row(row)
         at = now_us()
-        reason = {"cleanup": True} if (row.reason or {}).get("cleanup") else None
-        return seal_row(replace(row, status=Status.queued, reason=reason, wake_at=ready_us(), updated_at=at))
+        return seal_row(replace(row, status=Status.queued, reason=_kept(row.reason), wake_at=ready_us(), updated_at=at))
 
     return wake
+
+
+def _kept(reason: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What of a wait is still to be known once the run is queued: whether it has something to undo."""
+    return {"cleanup": True} if (reason or {}).get("cleanup") else None
+
+
+def why_waiting(waits: Sequence[Mapping[str, Any]]) -> str:
+    """What a run waits for, in a word: the first that applies."""
+    kinds = {wait["kind"] for wait in waits}
+    return next((kind for kind in ("doubt", "question", "signal", "child") if kind in kinds), "timer")
 
 
 def _is_awaited(row: RunRow, kind: str, key: str) -> bool:
@@ -273,13 +283,12 @@ async def resume(store: Store, run_id: RunId, *, by: str | None, note: str) -> b
         was, wake_at = Status(reason.get("was", Status.queued)), reason.get("wake_at")
         if was not in _WAITING or row.mail > reason.get("mail", 0):
             was, wake_at = Status.queued, ready_us()
-            reason = {"cleanup": True} if reason.get("cleanup") else {}
+            reason = _kept(reason) or {}
         for gone in ("was", "wake_at", "by", "note"):
             reason.pop(gone, None)
         if was in _WAITING:
-            kinds = {w["kind"] for w in reason.get("waits", [])}
-            reason["why"] = next((k for k in ("doubt", "question", "signal", "child") if k in kinds), "timer")
-            reason["why"] = "in doubt" if reason["why"] == "doubt" else reason["why"]
+            why = why_waiting(reason.get("waits", []))
+            reason["why"] = "in doubt" if why == "doubt" else why
         noted = [(Kind.noted, "paused", {"on": False, **act})]
         if await _amend(store, row, noted, status=was, reason=reason or None, wake_at=wake_at):
             store.ring()
@@ -293,9 +302,13 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str) -> 
         row = await _existing(store, run_id)
         if row.owner is not None or row.status.is_final or row.status is Status.queued:
             return
-        reason = {"cleanup": True} if (row.reason or {}).get("cleanup") else None
         if await _amend(
-            store, row, [(Kind.noted, "requeued", act)], status=Status.queued, reason=reason, wake_at=ready_us()
+            store,
+            row,
+            [(Kind.noted, "requeued", act)],
+            status=Status.queued,
+            reason=_kept(row.reason),
+            wake_at=ready_us(),
         ):
             return
 

@@ -17,9 +17,6 @@ import pytest
 from tests.programs.driver import Plan, run_batch
 from tests.programs.trees import Node, grow
 
-#: Workers are killed and forgotten in the middle of everything; a handle that is collected while one dies says so.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 BATCHES = 20
 AT_ONCE = 100
 

@@ -420,9 +420,8 @@ class Execution:
             {"kind": wait.kind, "key": wait.key, "due": wait.due_us, **wait.shown}
             for wait in sorted(run.waits.values(), key=lambda each: each.key)
         ]
-        kinds = {wait["kind"] for wait in waits}
         due = run.next_due_us()
-        why = next((kind for kind in ("doubt", "question", "signal", "child") if kind in kinds), "timer")
+        why = control.why_waiting(waits)
         status = {"doubt": Status.in_doubt, "timer": Status.sleeping}.get(why, Status.waiting)
         reason: dict[str, Any] = {
             "why": "in doubt" if why == "doubt" else why,
