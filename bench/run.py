@@ -175,7 +175,9 @@ class Bench:
         self.found["take-over after a kill, p99 s"] = waiting.percentile(took, 0.99)
 
     async def wake_ups(self) -> None:
-        self.found["5,000 sleeping runs due at once, runs/s"] = await waiting.wake_up(self.url("wake-ups"))
+        for processes in (1, 2):
+            rate = await waiting.wake_up(self.url(f"wake-ups-{processes}"), processes)
+            self.found[f"wake-ups, {processes} worker process{'es' * (processes > 1)}, runs/s"] = rate
 
     async def signals(self) -> None:
         took = await waiting.signals(self.url("signals"))
@@ -216,7 +218,7 @@ GOALS = {
     "one-step run, p50 ms": (1.0, False),
     "resume at step 10,000, s": (0.25, False),
     "take-over after a kill, p99 s": (1.0, False),
-    "5,000 sleeping runs due at once, runs/s": (5_000, True),
+    "wake-ups, 2 worker processes, runs/s": (5_000, True),
     "signal to a parked run, p50 ms": (20, False),
     "10,000 runs queued by a client, runs/s": (5_000, True),
     "worker with 100,000 parked runs, MB": (150, False),

@@ -14,13 +14,12 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import holdfast as hf
-from holdfast import clock
 from holdfast.model import RunFilter, RunId, RunRow
 
-_DAY_US = 86_400_000_000
 _CHUNK = 500
 
 
@@ -49,6 +48,12 @@ async def sleeper(n: int) -> int:
     return n
 
 
+@hf.agent
+async def waker(n: int, due: float) -> int:
+    await hf.sleep(until=datetime.fromtimestamp(due, UTC))
+    return n
+
+
 @hf.agent(signals=[hf.Signal("go", int)])
 async def listener() -> int:
     return await now_ns(await hf.receive(("go", int)))
@@ -59,7 +64,7 @@ async def nothing(n: int) -> int:
     return n
 
 
-AGENTS = [ticking, sleeper, listener, nothing]
+AGENTS = [ticking, sleeper, waker, listener, nothing]
 
 
 async def work(url: str, concurrency: int) -> None:
@@ -138,19 +143,24 @@ async def take_over(url: str, kills: int = 40) -> list[float]:
     return took
 
 
-async def wake_up(url: str, count: int = 5_000, concurrency: int = 500) -> float:
-    """Runs per second that wake up, all due at the same moment, and come to their end."""
-    async with hf.connect(url, agents=AGENTS, concurrency=concurrency) as app:
+async def wake_up(url: str, processes: int, count: int = 10_000, concurrency: int = 500) -> float:
+    """Runs per second that wake up in worker processes, all due at the same moment, and come to their end."""
+    async with hf.connect(url) as app:
+        due = time.time() + 6 + count / 1_500  # by then all are parked
         for start in range(0, count, _CHUNK):
-            await asyncio.gather(*(app.start(sleeper(n), queue="default") for n in range(start, start + _CHUNK)))
-        await until_none(app, hf.Status.queued, hf.Status.running)
-        began = time.perf_counter()
-        clock.shift_us(_DAY_US)
+            await asyncio.gather(*(app.start(waker(n, due)) for n in range(start, start + _CHUNK)))
+        workers = [start_worker(url, concurrency) for _ in range(processes)]
         try:
+            await at_work(app, *workers)
+            await until_none(app, hf.Status.queued, hf.Status.running)
+            assert time.time() < due, "they were due before all of them were parked: nothing was measured"
+            await asyncio.sleep(due - time.time())
             await until_none(app, hf.Status.queued, hf.Status.running, hf.Status.sleeping)
-            return count / (time.perf_counter() - began)
+            return count / (time.time() - due)
         finally:
-            clock.reset()
+            for worker in workers:
+                worker.kill()
+                worker.wait()
 
 
 async def signals(url: str, count: int = 200) -> list[float]:

@@ -141,6 +141,10 @@ class Wait:
         return True
 
 
+def _ignore(*_: object) -> None:
+    pass
+
+
 class RunContext:
     """One execution of one run: its journal, what the journal answers, and its branches."""
 
@@ -165,7 +169,6 @@ class RunContext:
         self.journal = Journal(host.store, row, host.settings, on_lost=on_stop)
         self.replay = Replay(records, generation=row.generation, code=code)
         self.ticks = Ticks(self.replay, self.quiet)
-        self.root = Scope(self, "")
         self.tasks: dict[asyncio.Task[Any], Scope] = {}
         self.lines = 1  #: branches and timeouts that may go on by themselves
         self.bodies = 0  #: bodies, verifications and waits for a retry under way
@@ -241,6 +244,14 @@ class RunContext:
         self.journal.abandon()
         for task in list(self.tasks):
             task.cancel()
+
+    def let_go(self) -> None:
+        """The execution is over: hold nothing that holds this, so that no garbage collector is needed."""
+        self._on_stop, self._on_wait = _ignore, _ignore
+        self.journal.let_go()
+        self.ticks.let_go()
+        for task in [task for task in self.tasks if task.done()]:
+            del self.tasks[task]
 
     def die(self) -> None:
         """From here on durable calls neither happen nor return."""

@@ -83,9 +83,11 @@ class waiting:
     ) -> None:
         run = scope.run
         key = entry.key if entry is not None else run.new_key(scope, name, None)
+        payload = None
         if entry is not None and entry.started is not None:
             due_us = json.loads(entry.started.payload or "{}").get("due")
-        payload = json.dumps({"due": due_us, **(more or {})})
+            payload = entry.started.payload if more is None else None
+        payload = payload or json.dumps({"due": due_us, **(more or {})})
         self._opened = OpenCall(key, name, 1, now_us(), digest, args, payload)
         self._call = WaitCall(scope, key, name, monotonic_us(), due_us)
 

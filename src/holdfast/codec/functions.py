@@ -55,7 +55,7 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
 class _Plan:
     """What is known of a function before it is called."""
 
-    __slots__ = ("_coders", "fn", "heads", "hides_first", "is_simple", "positional", "signature")
+    __slots__ = ("_coders", "fn", "heads", "hides_first", "is_simple", "needed", "positional", "signature")
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
@@ -67,6 +67,9 @@ class _Plan:
         self.is_simple = self.signature is not None and all(parameter.kind in _NAMED for parameter in parameters)
         self.positional = sum(parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
         self.heads = [(parameter.name, quote(parameter.name) + ":") for parameter in parameters]
+        required = [each for each in parameters if each.default is inspect.Parameter.empty]
+        #: Can it be called with as many arguments in order, and nothing else? None: something must be given by name.
+        self.needed = None if any(each.kind is each.KEYWORD_ONLY for each in required) else len(required)
         self.hides_first = bool(parameters) and parameters[0].name in ("self", "cls")
         self._coders: dict[str, Coder[Any]] | None = None
 
@@ -208,6 +211,9 @@ def decode_input(fn: Callable[..., Any], text: str) -> tuple[tuple[Any, ...], di
         if name not in found:
             continue
         stored = found.pop(name)
+        if plan.is_simple and len(args) == position and parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            args.append(_read_argument(plan.coders[name], name, stored))
+            continue
         read = partial(_read_argument, plan.coders[name], name)
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             args += [read(item) for item in _expect(list, stored, name)]
@@ -222,6 +228,8 @@ def decode_input(fn: Callable[..., Any], text: str) -> tuple[tuple[Any, ...], di
         raise Undecodable(
             f"The stored input of {plan.name} has arguments that {plan.name}{plan.signature} does not take: {unknown}."
         )
+    if plan.is_simple and plan.needed is not None and len(args) >= plan.needed and not kwargs:
+        return tuple(args), kwargs
     try:
         plan.signature.bind(*args, **kwargs)
     except TypeError as error:

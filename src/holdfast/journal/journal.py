@@ -274,6 +274,10 @@ class Journal:
         self._open.clear()
         self._fail_waiters()
 
+    def let_go(self) -> None:
+        """Nobody is to be told that the run was lost."""
+        self._on_lost = lambda _: None
+
     def _fail_waiters(self) -> None:
         for _, waiter in self._waiters:
             waiter.cancel()

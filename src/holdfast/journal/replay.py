@@ -154,16 +154,20 @@ class Replay:
                 self.cancel, self.paused = None, False
             elif record.kind == Kind.noted and record.name in _FLAGS:
                 self._take_flag(record)
-        for entry in self.entries.values():
-            # A wait that the code gave up leaves what it was given for the next one.
+        self.delivered_count = 0  #: how many outcomes were delivered in a tick
+        self.has_answers = False  #: to calls that the code makes
+        self._unclaimed = len(entries)
+        for key, entry in entries.items():
+            self.delivered_count += entry.has_tick
+            if entry.outcome is not None and not entry.name.startswith(_INLINE_PREFIX):
+                self.has_answers = True
             if entry.name == _INTERRUPT:
                 self.consumed_mail.add(int(entry.digest))
+            # A wait that the code gave up leaves what it was given for the next one.
             is_given = entry.outcome is None or entry.outcome.kind != Kind.cancelled
             if entry.decided is not None and is_given and (number := entry.decided.get("mail")):
                 self.consumed_mail.add(number)
-        self._unclaimed = len(self.entries)
-        for key, entry in self.entries.items():
-            if key.endswith(_UNDO) and key.removesuffix(_UNDO) in self.entries:
+            if key.endswith(_UNDO) and key.removesuffix(_UNDO) in entries:
                 entry.claimed = entry.delivered = True  # it is part of settling that call; no call of the code
                 self._unclaimed -= 1
 
@@ -324,11 +328,6 @@ class Replay:
         )
 
     # ticks
-
-    @property
-    def delivered_count(self) -> int:
-        """How many outcomes were delivered in a tick."""
-        return sum(e.has_tick for e in self.entries.values())
 
     def groups(self) -> list[tuple[int, list[Entry]]]:
         """What was delivered together, in the order of delivery; calls that the code cancelled are not among it."""

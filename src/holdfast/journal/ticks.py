@@ -67,6 +67,10 @@ class Ticks:
         """What is to be delivered together, the next group last. A run with one branch never needs to know."""
         return self._replay.groups()[::-1]
 
+    def let_go(self) -> None:
+        """The run is over; nobody is to be asked what it does."""
+        self._tasks = lambda: Quiet.settled
+
     def touch(self) -> None:
         """Something happened in the run: it has not settled."""
         self._activity += 1

@@ -60,6 +60,7 @@ class Cancelling:
                 self._start()
 
     def close(self) -> None:
+        self._root = None
         if self._task is not None:
             self._task.cancel()
 

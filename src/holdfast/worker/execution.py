@@ -17,7 +17,7 @@ from holdfast.journal.integrity import check_mail
 from holdfast.journal.replay import mismatch
 from holdfast.journal.ticks import Quiet
 from holdfast.model import Applied, Kind, Mail, Record, RunRow, Status
-from holdfast.scopes import enter, outside
+from holdfast.scopes import Scope, enter, outside
 from holdfast.telemetry import warn
 from holdfast.verbs.child import Agent, Call
 from holdfast.verbs.timer import timeout
@@ -83,6 +83,7 @@ class Execution:
         self.run = RunContext(
             host, row, records, blobs=blobs, code=agent.code, on_stop=self._stop, on_wait=self._on_wait
         )
+        self._root = Scope(self.run, "")
         self._cancelling = Cancelling(self.run)
         self._asides = Asides(self.run, agent)
         self._is_resumed = claim_note is not None
@@ -118,7 +119,8 @@ class Execution:
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-            self.run.root.task = None  # many cycles less for the garbage collector
+            self._root.task = None
+            self.run.let_go()
 
     async def _give_up(self, error: Exception) -> None:
         """Something here is wrong, not the run: leave it so that it can be taken up again."""
@@ -146,10 +148,10 @@ class Execution:
                 return
             await self.read_mail()
         context = contextvars.copy_context()
-        context.run(enter, run.root)
-        root = asyncio.Task(self._root(), loop=self._loop, context=context)
-        run.root.task = root
-        run.tasks[root] = run.root
+        context.run(enter, self._root)
+        root = asyncio.Task(self._main_line(), loop=self._loop, context=context)
+        self._root.task = root
+        run.tasks[root] = self._root
         self._cancelling.begin(root)
         self._asides.begin()
         error = await self._stopped
@@ -167,13 +169,13 @@ class Execution:
         else:
             await self._park()
 
-    async def _root(self) -> Any:
+    async def _main_line(self) -> Any:
         try:
             try:
                 return await self._main()
             finally:
                 while self.run.asides and not self.run.dead:  # a handler's reply is not cut off by the end of the run
-                    await self.run.pass_gate(self.run.root)
+                    await self.run.pass_gate(self._root)
         finally:
             if not self._stopped.done():
                 self._stopped.set_result(None)  # heard in the next turn, when this task is done
@@ -304,9 +306,11 @@ class Execution:
             await asyncio.sleep(_BODY_POLL_S)
 
     def _sum_up(self) -> None:
-        """Note what this execution did not have to do again."""
+        """Note what this execution did not have to do again, if the journal had anything to answer."""
         if self._is_resumed and not self._has_summed_up:
             self._has_summed_up = True
+            if not self.run.replay.has_answers:
+                return
             self.run.journal.add(Kind.noted, "", "resumed", payload=self.run.receipt.text, soon=False)
 
     async def _tear_down(self) -> None:
@@ -366,7 +370,7 @@ class Execution:
         """Leave memory, if nothing happened for a while and nothing is about to."""
         self._look_later = None
         run = self.run
-        if run.dead or self._parking is not None or run.root.task is None or not (run.waits or run.paused):
+        if run.dead or self._parking is not None or self._root.task is None or not (run.waits or run.paused):
             return
         activity, now = run.ticks.activity, self._loop.time()
         looked_at = self._looked_at

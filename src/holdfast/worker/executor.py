@@ -51,6 +51,7 @@ from holdfast.worker.starting import DEFAULT_QUEUE, NewRun, Place, check_same_st
 from holdfast.worker.timers import Timers
 
 _TURN = 20  # executions begun before the others get a turn of the loop
+_ROOM_S = 0.01  # for how long room for one run is kept to itself, in case there is soon room for more
 
 
 class Executor:
@@ -80,6 +81,8 @@ class Executor:
         self.quiet: Callable[[], Awaitable[None]] = _at_once  #: returns when nothing happens here but waiting
         self._executions: dict[RunId, Execution] = {}
         self._roots = 0  # executions of runs that are nobody's children
+        self._was_full = False
+        self._telling_room: asyncio.TimerHandle | None = None
         self._claim_notes: dict[tuple[str, WorkerId | None, str], str] = {}
         self._opening = asyncio.Lock()
         self._defined: set[str] = set()  # agents that clients know of
@@ -147,6 +150,8 @@ class Executor:
         self.is_closing = True
         await asyncio.gather(*(execution.hand_over(drain_s) for execution in list(self._executions.values())))
         self.timers.close()
+        if self._telling_room is not None:
+            self._telling_room.cancel()
         self.threads.shutdown()
         await self.lease.close()
 
@@ -376,8 +381,12 @@ class Executor:
         ours = [claim.row.id for claim, is_ours in zip(claims, are_ours, strict=True) if is_ours]
         loaded = {each.row.id: each for each in await self.store.load_many(ours)}
         for run_id in ours:
-            async with self._reporting(run_id):
+            try:
                 await self._execute_claimed(before[run_id], loaded.get(run_id), proofs)
+            except CorruptJournal as error:
+                await self._quarantine(run_id, error)
+            except HoldfastError as error:  # one run that cannot be taken up does not keep the others from it
+                warn("take_up.failed", run=run_id, error=str(error))
             if len(self._executions) % _TURN == 0:
                 await asyncio.sleep(0)
         return set(ours)
@@ -403,16 +412,6 @@ class Executor:
             reopen=("unknown", "a retry that was cut off") if is_cut_off else None,
             refuse=crash_loop(before, records) if is_loop else None,
         )
-
-    @asynccontextmanager
-    async def _reporting(self, run_id: RunId) -> AsyncIterator[None]:
-        """One run that cannot be taken up does not keep the others from it."""
-        try:
-            yield
-        except CorruptJournal as error:
-            await self._quarantine(run_id, error)
-        except HoldfastError as error:
-            warn("take_up.failed", run=run_id, error=str(error))
 
     async def _quarantine(self, run_id: RunId, error: CorruptJournal) -> None:
         warn("run.quarantined", run=run_id, error=str(error))
@@ -482,6 +481,7 @@ class Executor:
         )
         self._executions[row.id] = execution
         self._roots += row.parent_id is None
+        self._was_full = self._was_full or self.free_slots <= 0
         execution.begin(on_end=lambda: self._ended(row.id, execution))
 
     def _ended(self, run_id: RunId, execution: Execution) -> None:
@@ -495,8 +495,23 @@ class Executor:
             parent.mail_came()
         if execution.has_mail:
             self._background(self.take_up(run_id))
-        if self.free_slots <= 1 or self.queues.is_limited(execution.row.queue):
-            self.store.ring()  # there may be runs that waited for room
+        if self.queues.is_limited(execution.row.queue):
+            self.store.ring()  # there may be runs that waited for room in the queue
+        elif self._was_full:
+            self._have_room()
+
+    def _have_room(self) -> None:
+        """There may be runs that waited for room here. To look for one costs as much as to look for a hundred."""
+        if self.free_slots * 4 >= self.concurrency:
+            self._tell_room()
+        elif self._telling_room is None:
+            self._telling_room = asyncio.get_running_loop().call_later(_ROOM_S, self._tell_room)
+
+    def _tell_room(self) -> None:
+        if self._telling_room is not None:
+            self._telling_room.cancel()
+        self._telling_room, self._was_full = None, False
+        self.store.ring()
 
     def _background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
