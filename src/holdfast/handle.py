@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from holdfast import control
 from holdfast.calls import answer, remember_key
 from holdfast.clock import monotonic_us, now_us
-from holdfast.codec import Coder, coder_for, decode_error, digest, encode_error
+from holdfast.codec import Coder, coder_for, coder_of, decode_error, digest, encode_error
 from holdfast.context import RunContext
 from holdfast.errors import (
     CorruptJournal,
@@ -406,8 +406,7 @@ class Run(Generic[R_co]):
         Example: `await run.send("approved", True, dedup="click-17")`
         """
         name = signal.name if isinstance(signal, Signal) else signal
-        is_plain = type(value).__module__ == "builtins"
-        coder: Coder[Any] = coder_for(signal.type if isinstance(signal, Signal) else Any if is_plain else type(value))
+        coder: Coder[Any] = coder_for(signal.type) if isinstance(signal, Signal) else coder_of(value)
         text = coder.dumps(value, what=f"signal {name}")
         scope = scope_or_none()
         if scope is not None and scope.body is None:

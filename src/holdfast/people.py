@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast import control
-from holdfast.codec import Coder, coder_for, encode_error
+from holdfast.codec import Coder, coder_for, coder_of, encode_error
 from holdfast.errors import UsageError
 from holdfast.history import as_time
 from holdfast.journal.integrity import check_question
@@ -78,8 +78,7 @@ class Question:
 
         Example: `await question.answer(True, note="looks good")`
         """
-        coder: Coder[Any] = coder_for(Any if type(value).__module__ == "builtins" else type(value))
-        text = coder.dumps(value, what="the answer")
+        text = coder_of(value).dumps(value, what="the answer")
         control.refuse_misfit(self.schema, text, f"the question {self.prompt!r}")
         await self._decide(QuestionState.answered, text, by, note)
 

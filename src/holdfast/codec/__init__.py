@@ -19,7 +19,7 @@ To read: `refusal`, `fastjson`, `tags`, `foreign`, `text` are the format; `shape
 `schema` and `model_schema` say what a type takes to those who do not have it. Each imports only from those before it.
 """
 
-from holdfast.codec.annotations import coder_for
+from holdfast.codec.annotations import coder_for, coder_of
 from holdfast.codec.coders import MISSING, Coder
 from holdfast.codec.exceptions import decode_error, encode_error, roundtrip_error
 from holdfast.codec.fastjson import blob_digest, digest
@@ -40,6 +40,7 @@ __all__ = [
     "Coder",
     "blob_digest",
     "coder_for",
+    "coder_of",
     "decode_error",
     "decode_input",
     "digest",

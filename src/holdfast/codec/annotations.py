@@ -24,6 +24,11 @@ def coder_for(annotation: object) -> Coder[Any]:
         return _coder_by_identity(_Identity(annotation))
 
 
+def coder_of(value: object) -> Coder[Any]:
+    """The coder of a value that comes without an annotation: builtins as they are, others by their class."""
+    return coder_for(MISSING if type(value).__module__ == "builtins" else type(value))
+
+
 class _Identity:
     __slots__ = ("annotation",)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast import faults
-from holdfast.codec import MISSING, blob_digest, coder_for
+from holdfast.codec import MISSING, blob_digest, coder_for, coder_of
 from holdfast.errors import HoldfastError, RunFinished, RunNotFound, StoreError, Undecodable, UsageError
 from holdfast.ids import new_uuid
 from holdfast.model import FINAL, Definition, RunFilter, RunId, Status
@@ -30,7 +30,6 @@ from holdfast.worker.triggers.starting import (
     Cause,
     SendSignal,
     StartRun,
-    coder_of,
     delay_s,
     in_parallel,
     start_all,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from holdfast.codec import MISSING, Coder, coder_for
+from holdfast.codec import coder_of
 from holdfast.errors import ConflictingStart
 from holdfast.telemetry import warn
 from holdfast.worker.triggers.definitions import Trigger
@@ -41,11 +41,6 @@ class TriggeredStart:
 StartRun = Callable[[TriggeredStart], Awaitable[bool]]
 #: Run id, name of the signal, the value as JSON text, dedup id. Raises a HoldfastError if the run does not take it.
 SendSignal = Callable[[str, str, str, str], Awaitable[bool]]
-
-
-def coder_of(value: object) -> Coder[Any]:
-    """How a value is stored that has no annotation: builtins as they are, others by their class."""
-    return coder_for(MISSING if type(value).__module__ == "builtins" else type(value))
 
 
 class Cause(NamedTuple):
