@@ -302,10 +302,13 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str) -> 
         row = await _existing(store, run_id)
         if row.owner is not None or row.status.is_final or row.status is Status.queued:
             return
+        noted: list[tuple[Kind, str, Any]] = [(Kind.noted, "requeued", act)]
+        if (row.reason or {}).get("paused"):  # it was paused when it was blocked; it is to go on now
+            noted.append((Kind.noted, "paused", {"on": False, **act}))
         if await _amend(
             store,
             row,
-            [(Kind.noted, "requeued", act)],
+            noted,
             status=Status.queued,
             reason=_kept(row.reason),
             wake_at=ready_us(),

@@ -141,10 +141,7 @@ class Execution:
             return
         self._take_mail(self._early_mail)
         while run.paused and run.replay.cancel is None:
-            reason = {"why": "paused", "was": Status.queued, "mail": self.seen_mail}
-            applied = await run.journal.park(Status.paused, reason, wake_at=None, mail=self.seen_mail)
-            if applied is not Applied.unread:
-                self.row = run.journal.row
+            if await self._park_paused():
                 return
             await self.read_mail()
         context = contextvars.copy_context()
@@ -291,13 +288,29 @@ class Execution:
         reason = run.stop_reason or {"why": "lost"}
         self._sum_up()
         status = Status.queued if reason["why"] == "handed over" else Status.blocked
-        wake_at = ready_us() if status is Status.queued else None
-        if await run.journal.finish(status, reason, wake_at=wake_at):
-            self.row = run.journal.row
+        if run.paused and status is Status.blocked:
+            reason["paused"] = True
+        if not (run.paused and status is Status.queued and await self._park_paused()):
+            wake_at = ready_us() if status is Status.queued else None
+            if await run.journal.finish(status, reason, wake_at=wake_at):
+                self.row = run.journal.row
         await self._tear_down()
         if status is Status.blocked:
             more = await self._host.store.mail(run.id, after=self.seen_mail)
             self.has_mail = any(mail.kind == "resolve" for mail in more)
+
+    async def _park_paused(self) -> bool:
+        """Give a run up that was paused, and is not to go on before somebody says so; False: there is mail to read."""
+        run = self.run
+        if run.replay.cancel is not None:
+            return False
+        reason = {"why": "paused", "was": Status.queued, "mail": self.seen_mail, "cleanup": self._has_cleanup}
+        applied = await run.journal.park(
+            Status.paused, {**reason, **self._pause_note}, wake_at=None, mail=self.seen_mail
+        )
+        if applied is Applied.committed:
+            self.row = run.journal.row
+        return applied is not Applied.unread
 
     async def _let_effects_end(self) -> None:
         """An effect under way is not cut off, if it ends soon."""

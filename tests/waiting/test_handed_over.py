@@ -1,0 +1,65 @@
+"""A run that was paused, and whose process closes before the pause could take effect, stays paused until resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import holdfast as hf
+
+CALLS: list[int] = []
+
+
+@hf.step
+async def slow(n: int) -> int:
+    CALLS.append(n)
+    if len(CALLS) == 1:
+        await asyncio.sleep(60)
+    return n
+
+
+@hf.agent
+async def works() -> int:
+    return await slow(1) + await slow(2)
+
+
+async def paused_and_handed_over(url: str, *, resumed: bool) -> hf.Status:
+    """Pause a run in the middle of a step, and close its process; `resumed`: at once before it closes."""
+    CALLS.clear()
+    async with hf.connect(url) as client:
+        async with hf.connect(url, agents=[works], settings=hf.Settings(drain_s=0.05)) as app:
+            run = await app.start(works(), id="r")
+            while not CALLS:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert await client.get("r").pause() is hf.Status.paused
+            while not any(record.name == "paused" for record in await app._store.records(run.id)):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert await run.status() is hf.Status.running  # the step is under way
+            if resumed:
+                await client.get("r").resume()
+        return await client.get("r").status()
+
+
+def test_it_is_paused_and_a_resume_has_it_go_on(tmp_path: Path) -> None:
+    url = str(tmp_path / "runs.db")
+
+    async def main() -> None:
+        assert await paused_and_handed_over(url, resumed=False) is hf.Status.paused
+        async with hf.connect(url) as client:
+            await client.get("r").resume()
+            assert await client.get("r").status() is hf.Status.queued
+        async with hf.connect(url, agents=[works]) as app:
+            assert await app.get("r").result(timeout=10) == 3
+
+    asyncio.run(main())
+
+
+def test_a_resume_that_was_not_read_yet_counts(tmp_path: Path) -> None:
+    url = str(tmp_path / "runs.db")
+
+    async def main() -> None:
+        assert await paused_and_handed_over(url, resumed=True) is hf.Status.queued
+        async with hf.connect(url, agents=[works]) as app:
+            assert await app.get("r").result(timeout=10) == 3
+
+    asyncio.run(main())
