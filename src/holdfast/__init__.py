@@ -44,6 +44,7 @@ from holdfast.outward import emit
 from holdfast.people import InDoubt, Question
 from holdfast.reducer import reducer
 from holdfast.settling import Verdict, landed, not_landed
+from holdfast.transactions import transaction
 from holdfast.verbs.child import Agent, Call, MainLine, agent, get, resume, start
 from holdfast.verbs.effect import Effect, effect
 from holdfast.verbs.question import Approval, Asked, ask
@@ -143,6 +144,7 @@ __all__ = [
     "this_run",
     "this_step",
     "timeout",
+    "transaction",
     "usage",
     "uuid4",
 ]

@@ -73,6 +73,8 @@ POINTS = {
     "finish.after": "the result is durable, nobody was told",
     "send.before_commit": "mail for a run is about to be stored",
     "send.after_commit": "the mail is stored, the run has not seen it",
+    "land.before_commit": "an effect has changed the user's own tables, not committed",
+    "land.after_commit": "the changes are committed with the effect's result, nobody was told",
     "amend.before_commit": "what a person does to a run that nobody has is about to be stored",
     "amend.after_commit": "it is stored, nobody was told",
     "question.before_commit": "a question, or that it is closed, is about to be stored",

@@ -220,6 +220,15 @@ class Mail:
     dedup: str | None = None  #: a second mail with the same one is the first
 
 
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """One attempt of a call whose changes are made in the database of the store. Of all attempts one can land."""
+
+    run_id: RunId
+    key: str  #: the call's idempotency key
+    attempt: int
+
+
 #: What becomes of an unowned run that mail comes for: its new row, or None to leave it. Called inside the transaction
 #: with the row as it is then; raises a HoldfastError to refuse the mail.
 Wake = Callable[[RunRow], RunRow | None]

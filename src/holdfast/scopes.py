@@ -14,6 +14,7 @@ from holdfast.errors import NestedCall, NotInRun, UsageError
 
 if TYPE_CHECKING:
     from holdfast.context import RunContext
+    from holdfast.store.base import UserTransaction
 
 _PACKAGE = str(Path(__file__).parent)
 _ASYNCIO = str(Path(asyncio.__file__).parent)
@@ -22,7 +23,7 @@ _ASYNCIO = str(Path(asyncio.__file__).parent)
 class StepInfo:
     """What the body of a step or effect can know about itself."""
 
-    __slots__ = ("_idempotency_key", "_run", "attempt", "key", "name", "undoes")
+    __slots__ = ("_idempotency_key", "_run", "attempt", "key", "name", "transaction", "undoes")
 
     def __init__(
         self,
@@ -32,8 +33,10 @@ class StepInfo:
         attempt: int,
         idempotency_key: str | None = None,
         undoes: str | None = None,
+        transaction: UserTransaction | None = None,
     ) -> None:
         self._run = run
+        self.transaction = transaction  #: of an effect on the user's own tables
         self.undoes = undoes  #: inside an undo: the idempotency key of the call that is taken back
         self._idempotency_key = idempotency_key
         self.name = name

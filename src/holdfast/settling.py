@@ -6,6 +6,7 @@ passed, and what follows: a record of the settlement with its evidence, then an 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
 from holdfast.codec import decode_error, encode_error, roundtrip_error
 from holdfast.context import RunContext
-from holdfast.errors import EffectInDoubt, EffectUndone, Undecodable, Unserialisable
+from holdfast.errors import EffectInDoubt, EffectUndone, StoreError, Undecodable, Unserialisable
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
-from holdfast.model import Kind
+from holdfast.model import Kind, Landing
 from holdfast.scopes import Scope, StepInfo
+from holdfast.telemetry import warn
+
+_ASK_AGAIN_S = 0.5
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -61,6 +65,10 @@ class EffectCall:
     args_text: str
     args_digest: str
     idempotency_key: str
+
+    def landing(self, attempt: int) -> Landing:
+        """One attempt of it, if it changes the user's own tables."""
+        return Landing(self.run.id, self.idempotency_key, attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,7 @@ class Settling:
     take_back: Callable[[], Awaitable[None]]
     original: Exception | None = None
     may_repeat: bool = True
+    landing: Landing | None = None  #: where the store itself knows what became of it
 
     async def settle(self, said: dict[str, Any] | None) -> Ended | None:
         """The outcome; None: it did not happen (or may be repeated), and a new attempt follows.
@@ -123,6 +132,8 @@ class Settling:
         evidence: dict[str, Any] = {"cause": self.doubt.cause}
         if self.original is not None:
             evidence["error"] = f"{type(self.original).__name__}: {_text(self.original)}"
+        if self.landing is not None:
+            return await self._read_landed(self.landing, evidence)
         given = self._fitting(run.take_verdict(key) or said, evidence)
         while given is None:
             verdict, value = await self._verify(evidence)
@@ -139,6 +150,29 @@ class Settling:
                 case _:
                     return await self._act(ruling, verdict, value, evidence)
         return self._resolved(given, evidence)
+
+    async def _read_landed(self, landing: Landing, evidence: dict[str, Any]) -> Ended | None:
+        """The changes are in the store's own database, which says whether they were made; nobody else can."""
+        call = self.call
+        found = await self._landed(landing)
+        faults.point("settle.before_record")
+        if found is None:
+            self._record("not_landed", "the store", evidence)
+            if self.may_repeat or self.original is None:
+                return None
+            return failed(call, self.options, self.attempt, 0, self.original)
+        self._record("landed", "the store", evidence)
+        value = self.body.result_coder().loads(found, what=f"the result of {call.key}")
+        return stored(call, self.body, self.attempt, 0, value)
+
+    async def _landed(self, landing: Landing) -> str | None:
+        run = self.call.run
+        while True:
+            try:
+                return await run.host.store.landed(landing)
+            except StoreError as error:  # it is away; there is no other place to ask
+                warn("effect.not_settled", run=run.id, call=self.call.key, error=str(error))
+                await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _act(self, ruling: Ruling, verdict: str | None, value: Any, evidence: dict[str, Any]) -> Ended | None:
         """Record the ruling, and do what it says."""

@@ -8,7 +8,7 @@ stands alone: one that is refused or fails never takes another one with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.model import (
     Append,
@@ -16,6 +16,7 @@ from holdfast.model import (
     Claim,
     Definition,
     Fence,
+    Landing,
     Limit,
     Loaded,
     Mail,
@@ -33,6 +34,35 @@ from holdfast.model import (
 
 #: Called on the event loop with what became of an append, or with the error that kept it from being decided.
 Acknowledge = Callable[[Applied | BaseException], None]
+
+
+class UserTransaction(Protocol):
+    """A transaction on the user's own tables, for one attempt of an effect. It ends with `land` or `roll_back`."""
+
+    @property
+    def has_begun(self) -> bool: ...
+
+    async def begin(self) -> Any:
+        """The connection; the same one if it is asked for again. UsageError where the store lends it to threads."""
+        ...
+
+    def begin_here(self) -> Any:
+        """The connection, for a body that runs in a thread of its own. UsageError where it belongs to an event loop."""
+        ...
+
+    def spoil(self) -> None:
+        """Something went wrong inside: it can only be rolled back."""
+        ...
+
+    async def land(self, result: str) -> bool:
+        """Commit, with the result under the name of the call.
+
+        False: this attempt cannot land any more (another one did, or it was given up), and nothing was changed.
+        A StoreError may leave it open whether it did: `Store.landed` decides.
+        """
+        ...
+
+    async def roll_back(self) -> None: ...
 
 
 class Store(Protocol):
@@ -160,6 +190,16 @@ class Store(Protocol):
 
     async def blobs(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
         """Those that exist, decompressed; CorruptJournal when one does not decompress."""
+        ...
+
+    # the user's own tables
+    def transaction(self, landing: Landing) -> UserTransaction:
+        """A transaction for one attempt of a call, not begun."""
+        ...
+
+    async def landed(self, landing: Landing) -> str | None:
+        """The result of the attempt of this call that landed; None: none did, and from now on neither this attempt nor
+        one before it can."""
         ...
 
     # mail

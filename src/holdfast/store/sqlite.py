@@ -28,6 +28,7 @@ from holdfast.model import (
     Claim,
     Definition,
     Fence,
+    Landing,
     Limit,
     Loaded,
     Mail,
@@ -61,6 +62,7 @@ from holdfast.store.sqlite_files import (
     tighten,
     uri,
 )
+from holdfast.store.sqlite_lending import Lending
 from holdfast.store.sqlite_mail import Delivery, deliver, tell
 from holdfast.store.sqlite_wal import check_wal
 from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, AppendOp, CallOp, CreateOp, SendOp, Writer
@@ -392,6 +394,14 @@ class SqliteStore:
 
     async def blobs(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
         return await self._read(lambda connection: reads.blobs(connection, run_id, digests), run_id=run_id)
+
+    # the user's own tables
+
+    def transaction(self, landing: Landing) -> Lending:
+        return Lending(landing, self._writable().submit, self.settings.lease_s / 3)
+
+    async def landed(self, landing: Landing) -> str | None:
+        return await self._write(lambda transaction, _: transaction.landed(landing))
 
     # mail
 

@@ -22,6 +22,7 @@ from holdfast.model import (
     Claim,
     Definition,
     Fence,
+    Landing,
     Limit,
     Mail,
     QuestionRow,
@@ -228,6 +229,18 @@ class Transaction:
             self._queries["quarantine_run"],
             {"id": run_id, "reason": rows.dump({"why": "corrupt", "detail": reason}), "now": clock.now_us()},
         )
+
+    # the user's own tables
+
+    def land(self, landing: Landing, result: str) -> bool:
+        """False: another attempt has landed, or this one was given up."""
+        self.execute(self._queries["land"], (landing.run_id, landing.key, landing.attempt, result, clock.now_us()))
+        return self.connection.changes() == 1
+
+    def landed(self, landing: Landing) -> str | None:
+        self.execute(self._queries["give_up_landing"], (landing.run_id, landing.key, landing.attempt, clock.now_us()))
+        found: str | None = self._value("landed", (landing.run_id, landing.key))
+        return found
 
     # mail and questions
 

@@ -36,6 +36,7 @@ from holdfast.store.base import Acknowledge
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
 from holdfast.store.sqlite_files import Identity, close_quietly
+from holdfast.store.sqlite_lending import Lending
 from holdfast.store.sqlite_mail import Delivery, deliver, tell
 
 _BATCH = 1024  # writes in one commit
@@ -138,7 +139,7 @@ class Writer:
 
     # called by others
 
-    def submit(self, op: Op) -> None:
+    def submit(self, op: Op | Lending) -> None:
         if self._closing.is_set():
             raise StoreError(f"{self._path} is closed.")
         self._queue.put(op)
@@ -203,6 +204,8 @@ class Writer:
                 item = self._queue.get_nowait()
                 if isinstance(item, AppendOp | CallOp):
                     left.append(item)
+                elif isinstance(item, Lending):
+                    item.end(StoreError(f"{self._path} is closed."))
         self._deliver([(op, StoreError(f"{self._path} is closed.")) for op in left])
 
     @property
@@ -215,9 +218,13 @@ class Writer:
         stopping = False
         while not stopping:
             ops: list[Op] = []
+            lending: Lending | None = None
             item = self._queue.get()
             try:
                 while True:
+                    if isinstance(item, Lending):
+                        lending = item
+                        break
                     if item is _STOP:
                         stopping = True
                     elif item is not _CHECKPOINT:
@@ -229,6 +236,8 @@ class Writer:
                 pass
             if ops:
                 self._commit(ops)
+            if lending is not None:
+                self._lend(lending)
             if self.wal_pages >= self._checkpoint_at:
                 self._checkpoint()
         self._close()
@@ -272,6 +281,36 @@ class Writer:
                 self._deliver([(op, explained) for op in ops])
                 return
             self._closing.wait(0.5 if waits else 0.05 * attempts)
+
+    def _lend(self, lending: Lending) -> None:
+        """A transaction of the user's own, between two of ours."""
+        try:
+            with self._lock:
+                lending.end(self._lend_now(lending))
+        except Exception as error:  # the thread must live on, and the effect must be told
+            self.trouble = None if isinstance(error, HoldfastError) else str(explain(error, self._path))
+            lending.end(_as_store_error(error, self._path))
+
+    def _lend_now(self, lending: Lending) -> bool:
+        if self._suspect:
+            self._reopen()
+        self._begin()
+        try:
+            if not lending.lend(self.connection):
+                self._roll_back()
+                return False
+            if not self._transaction.land(lending.landing, lending.result or ""):
+                self._roll_back()
+                return False
+            faults.point("land.before_commit")
+            self._suspect = True
+            self._transaction.execute("COMMIT")
+            faults.point("land.after_commit")
+            self._suspect = False
+            return True
+        except BaseException:
+            self._roll_back()
+            raise
 
     def _attempt(self, ops: list[Op], *, again: bool, way: Way) -> list[tuple[Op, Any]] | None:
         """One transaction with all of `ops`. None: this way does not do, and nothing was changed."""

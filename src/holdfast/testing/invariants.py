@@ -33,7 +33,7 @@ from holdfast.testing.reading import in_own_loop
 _PAGE = 500
 _BEGINS = frozenset({Kind.started, Kind.decided, Kind.attempt, Kind.intent, Kind.child, Kind.settled})
 _GOES_ON = frozenset({"not_landed", "retry"})
-_DECIDERS = frozenset({"verify", "on_doubt", "person"})
+_DECIDERS = frozenset({"verify", "on_doubt", "person", "the store"})
 #: What is written to a run that nobody has, in an epoch of its own.
 _AMENDED = (
     [(Kind.noted, "paused")],

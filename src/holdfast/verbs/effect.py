@@ -33,12 +33,14 @@ from holdfast.calls import (
 )
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import decode_error, encode_call, encode_error, encode_input
-from holdfast.errors import EffectInDoubt, RetryLater, Undecodable, UsageError
+from holdfast.errors import EffectInDoubt, RetryLater, StoreError, Undecodable, Unserialisable, UsageError
 from holdfast.journal.recovery import Doubt, OnDoubt
 from holdfast.journal.replay import Entry, undo_key
 from holdfast.model import Kind
 from holdfast.scopes import Scope, StepInfo, check_branch, scope_or_none
 from holdfast.settling import EffectCall, Ended, Settling, Verdict, failed, stored
+from holdfast.store.base import UserTransaction
+from holdfast.transactions import uses_transaction
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -130,6 +132,7 @@ def effect(
     raises: type[Exception] | tuple[type[Exception], ...] = (),
     on_doubt: OnDoubt = "ask",
     settle: Duration = 5,
+    transaction: bool | None = None,
 ) -> EffectDecorator: ...
 def effect(
     fn: Callable[..., Any] | None = None,
@@ -142,6 +145,7 @@ def effect(
     raises: type[Exception] | tuple[type[Exception], ...] = (),
     on_doubt: OnDoubt = "ask",
     settle: Duration = 5,
+    transaction: bool | None = None,
 ) -> Any:
     """Make a function an effect: it changes the world and is never repeated blindly.
 
@@ -149,7 +153,8 @@ def effect(
     it happened, else `on_doubt` decides: "ask" a person, "retry" under the same idempotency key, "undo" it and fail,
     or "fail". Only exceptions in `raises=` and `retry_on=` are proof that nothing happened; any other, timeouts
     included, leaves the attempt in doubt too. `settle` is how long after the end of the former attempt its target may
-    still act (0 for local targets): `not_landed()` counts only after that.
+    still act (0 for local targets): `not_landed()` counts only after that. `transaction`: it calls
+    `hf.transaction()`, perhaps in a function of its own; by default that is seen from its code.
 
     Example:
         @hf.effect
@@ -161,7 +166,9 @@ def effect(
         if on_doubt not in ("ask", "retry", "undo", "fail"):
             raise UsageError(f'on_doubt= takes "ask", "retry", "undo" or "fail"; got {on_doubt!r}.')
         options = Options.checked(fn, name=name, retries=retries, timeout=timeout, retry_on=retry_on, raises=raises)
-        return EffectDefinition(Body(fn), options, Rules(on_doubt, int(seconds(settle) * 1_000_000))).function()
+        is_transaction = uses_transaction(fn) if transaction is None else transaction
+        rules = Rules(on_doubt, int(seconds(settle) * 1_000_000), is_transaction)
+        return EffectDefinition(Body(fn), options, rules).function()
 
     return decorate if fn is None else decorate(fn)
 
@@ -172,6 +179,7 @@ class Rules:
 
     on_doubt: OnDoubt
     settle_us: int
+    is_transaction: bool = False  #: it changes the user's own tables, next to the runs
     verify: Body | None = None
     undo: EffectDefinition | None = None
 
@@ -207,7 +215,7 @@ class EffectDefinition:
 
     def _set_undo(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         options = Options(f"{self.name}.undo", Retry(3), None, (Exception,), ())
-        self.rules.undo = EffectDefinition(Body(fn), options, Rules("retry", 0))
+        self.rules.undo = EffectDefinition(Body(fn), options, Rules("retry", 0, uses_transaction(fn)))
         return fn
 
     # one call
@@ -362,7 +370,7 @@ class EffectDefinition:
         began = monotonic_us()
         run.acting += 1
         try:
-            value, error = await self._run_body(call, attempt)
+            value, error, is_proof = await self._act(call, attempt)
         finally:
             run.acting -= 1
         took = elapsed_us(began)
@@ -373,14 +381,14 @@ class EffectDefinition:
         is_later = isinstance(error, RetryLater)
         failures = attempt - postponed
         has_more = failures <= self.options.retries.attempts
-        if not is_later and not isinstance(error, self.options.failures):
+        if not is_later and not is_proof:
             cause = "timeout" if isinstance(error, TimeoutError) else "exception"
             doubt = Doubt(cause, is_over=True, since_us=now_us())
             if run.dead:
                 await run.never()  # it stays in doubt, for whoever takes the run up
             await asyncio.sleep(0)  # `verify` is to run in the call's own task
             return await self._settle(call, attempt, doubt, original=error, may_repeat=has_more), 0, postponed
-        if not is_later and not (has_more and isinstance(error, self.options.retry_on)):
+        if not is_later and not (has_more and self._may_repeat(error)):
             return failed(call, self.options, attempt, took, error), 0, postponed
         postponed += is_later
         wait_s = error.after if isinstance(error, RetryLater) else self.options.retries.delay_s(failures)
@@ -391,9 +399,51 @@ class EffectDefinition:
             await run.host.hold_queue(run.queue, retry_at)
         return None, wait_s, postponed
 
-    async def _run_body(self, call: EffectCall, attempt: int) -> tuple[Any, Exception | None]:
+    def _may_repeat(self, error: Exception) -> bool:
+        """Is a failure, of which it is known that nothing happened, one to try again after?"""
+        is_declared = isinstance(error, self.options.raises)
+        return isinstance(error, self.options.retry_on) or (self.rules.is_transaction and not is_declared)
+
+    async def _act(self, call: EffectCall, attempt: int) -> tuple[Any, Exception | None, bool]:
+        """Run the body: what it returned or raised, and whether that is proof that nothing happened."""
+        if not self.rules.is_transaction:
+            value, error = await self._run_body(call, attempt, None)
+            return value, error, isinstance(error, self.options.failures)
+        transaction = call.run.host.store.transaction(call.landing(attempt))
+        try:
+            value, error = await self._run_body(call, attempt, transaction)
+            if error is not None:
+                await transaction.roll_back()
+                return None, error, True
+            if not transaction.has_begun:
+                return value, None, True
+            return await self._land(call, transaction, value)
+        except BaseException:
+            transaction.spoil()
+            raise
+
+    async def _land(
+        self, call: EffectCall, transaction: UserTransaction, value: Any
+    ) -> tuple[Any, Exception | None, bool]:
+        """Commit what the body did, with its result."""
+        try:
+            payload, _ = self.body.result_coder().roundtrip(value, what=f"the result of {call.key}")
+            call.run.journal.check_size(payload, f"the result of {call.key}")
+        except Unserialisable as error:
+            await transaction.roll_back()
+            return None, error, True
+        try:
+            if await transaction.land(payload):
+                return value, None, True
+        except StoreError as error:
+            return None, error, False
+        return None, StoreError(f"Run {call.run.id}: {call.key} was tried again elsewhere meanwhile."), False
+
+    async def _run_body(
+        self, call: EffectCall, attempt: int, transaction: UserTransaction | None
+    ) -> tuple[Any, Exception | None]:
         run = call.run
-        info = StepInfo(run, self.name, call.key, attempt, call.idempotency_key, self.undoes)
+        info = StepInfo(run, self.name, call.key, attempt, call.idempotency_key, self.undoes, transaction)
         run.bodies += 1
         try:
             return await self.body.run(call.scope, info, call.args, call.kwargs, self.options.timeout_s), None
@@ -434,6 +484,7 @@ class EffectDefinition:
             take_back=lambda: self._undo_now(call),
             original=original,
             may_repeat=may_repeat,
+            landing=call.landing(attempt) if self.rules.is_transaction else None,
         )
         return await settling.settle(said)
 

@@ -194,6 +194,22 @@ WHERE runs.id = v.column1 AND runs.owner IS NULL
 -- Store mail under its numbers.
 INSERT INTO mailbox (run_id, number, kind, key, body, at, digest, dedup) VALUES [[(?, ?, ?, ?, ?, ?, ?, ?)]]
 
+-- name: land
+-- Say that an attempt of a call has changed the user's own tables, unless another one has, or it was given up.
+INSERT INTO landed (run_id, key, attempt, result, at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (run_id, key) DO UPDATE SET attempt = excluded.attempt, result = excluded.result, at = excluded.at
+WHERE landed.result IS NULL AND landed.attempt < excluded.attempt
+
+-- name: give_up_landing
+-- From now on neither this attempt nor one before it can land.
+INSERT INTO landed (run_id, key, attempt, result, at) VALUES (?, ?, ?, NULL, ?)
+ON CONFLICT (run_id, key) DO UPDATE SET attempt = max(landed.attempt, excluded.attempt), at = excluded.at
+WHERE landed.result IS NULL
+
+-- name: landed
+-- The result of the attempt that landed, if one did.
+SELECT result FROM landed WHERE run_id = ? AND key = ?
+
 -- name: find_mail
 -- The number under which this very mail was accepted.
 SELECT max(number) FROM mailbox

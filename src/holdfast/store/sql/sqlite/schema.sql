@@ -17,6 +17,15 @@ CREATE TABLE definitions (
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE landed (
+    run_id  TEXT NOT NULL,
+    key     TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    result  TEXT,
+    at      INTEGER NOT NULL,
+    PRIMARY KEY (run_id, key)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE mailbox (
     run_id TEXT NOT NULL,
     number INTEGER NOT NULL,

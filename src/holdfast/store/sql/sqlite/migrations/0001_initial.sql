@@ -74,6 +74,17 @@ CREATE TABLE blobs (
     PRIMARY KEY (run_id, digest, chunk)
 ) STRICT, WITHOUT ROWID;
 
+-- Effects on the user's own tables: the attempt that changed them, with its result; without one, those up to this
+-- attempt were given up.
+CREATE TABLE landed (
+    run_id  TEXT NOT NULL,
+    key     TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    result  TEXT,
+    at      INTEGER NOT NULL,
+    PRIMARY KEY (run_id, key)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE mailbox (
     run_id TEXT NOT NULL,
     number INTEGER NOT NULL,
