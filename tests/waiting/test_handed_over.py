@@ -1,11 +1,14 @@
-"""A run that was paused, and whose process closes before the pause could take effect, stays paused until resumed."""
+"""Runs whose process closes in the middle of something are left so that they go on as they should."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
+import pytest
+
 import holdfast as hf
+from holdfast.worker import execution
 
 CALLS: list[int] = []
 
@@ -15,6 +18,13 @@ async def slow(n: int) -> int:
     CALLS.append(n)
     if len(CALLS) == 1:
         await asyncio.sleep(60)
+    return n
+
+
+@hf.step
+async def short(n: int) -> int:
+    CALLS.append(n)
+    await asyncio.sleep(0.1)
     return n
 
 
@@ -38,6 +48,37 @@ async def paused_and_handed_over(url: str, *, resumed: bool) -> hf.Status:
             if resumed:
                 await client.get("r").resume()
         return await client.get("r").status()
+
+
+def test_a_run_of_which_a_part_could_go_on_is_not_left_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One branch waits for a person; another one is kept from its next call, because the process is closing."""
+    url = str(tmp_path / "runs.db")
+    monkeypatch.setattr(execution, "_BODY_POLL_S", 0.3)  # whoever closes looks away meanwhile
+    CALLS.clear()
+
+    @hf.agent
+    async def two_branches() -> int:
+        async def goes_on() -> int:
+            return await short(1) + await short(2)
+
+        asked = asyncio.create_task(hf.ask("Never answered"))
+        result = await goes_on()
+        asked.cancel()
+        return result
+
+    async def main() -> None:
+        async with hf.connect(url, agents=[two_branches]) as app:
+            await app.start(two_branches(), id="r")
+            while not CALLS:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            app._drain_s = 5  # as a worker does when it is told to stop
+        async with hf.connect(url) as client:
+            assert await client.get("r").status() is hf.Status.queued
+        async with hf.connect(url, agents=[two_branches]) as app:
+            assert await app.get("r").result(timeout=10) == 3
+
+    asyncio.run(main())
+    assert CALLS == [1, 2]
 
 
 def test_it_is_paused_and_a_resume_has_it_go_on(tmp_path: Path) -> None:

@@ -450,6 +450,8 @@ class Execution:
         if run.paused:
             was = status if run.waits and not run.kept_back else Status.queued
             return Status.paused, {**reason, "why": "paused", "was": was, "wake_at": due, **self._pause_note}, None
+        if run.kept_back and run.draining:  # not everything waits: a call could go on, elsewhere
+            return Status.queued, {"why": "handed over", "cleanup": self._has_cleanup}, ready_us()
         return status, reason, due
 
     # what comes from outside
