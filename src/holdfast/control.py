@@ -46,6 +46,8 @@ from holdfast.store.base import Store
 
 _WAITING = frozenset({Status.waiting, Status.sleeping, Status.in_doubt})
 _STOPPED = frozenset({Status.paused, Status.blocked, Status.quarantined})
+#: States in which a run that nobody owns may have mail that nobody has read.
+_UNSEEN = frozenset({Status.queued, Status.blocked})
 _HANDLED_BY_OWNER = frozenset({"cancel", "interrupt", "answer"})
 
 
@@ -104,7 +106,8 @@ def waking(kind: str, key: str) -> Wake:
             raise RunFinished(f"Run {row.id} is {row.status}; nothing can be sent to it any more.", status=row.status)
         if row.status is Status.quarantined:
             raise CorruptJournal(f"Run {row.id} is quarantined; nothing can be sent to it.", run_id=row.id)
-        if row.owner is None and (kind in ("pause", "resume") or (kind == "cancel" and row.status in _STOPPED)):
+        is_written_at_once = kind == "pause" or (kind == "resume" and row.status not in _UNSEEN)
+        if row.owner is None and (is_written_at_once or (kind == "cancel" and row.status in _STOPPED)):
             raise _Unowned
         if not _is_awaited(row, kind, key):
             return None
@@ -264,11 +267,11 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str) -> St
 
 
 async def resume(store: Store, run_id: RunId, *, by: str | None, note: str) -> bool:
-    """Have a paused run go on; False if it is not paused."""
+    """Have a paused run go on; False if it is not paused. One that is about to be paused will not be."""
     act = {"by": actor(by), "note": note}
     while True:
         row = await _existing(store, run_id)
-        if row.owner is not None:
+        if row.owner is not None or row.status in _UNSEEN:
             try:
                 if any(mail.kind == "pause" for mail in await store.mail(run_id, after=0)):
                     await post(store, run_id, "resume", "", act)

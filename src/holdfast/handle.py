@@ -354,8 +354,8 @@ class Run(Generic[R_co]):
             raise CorruptJournal((row.reason or {}).get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
         if row.status.is_final:
             return
-        if row.owner is not None or row.status is Status.paused:
-            await control.resume(self._store, self.id, by=by, note=note)  # one with an owner may be about to pause
+        if row.status not in (Status.waiting, Status.sleeping, Status.in_doubt) or row.owner is not None:
+            await control.resume(self._store, self.id, by=by, note=note)  # it is paused, or may be about to be
         here = self._here
         if here is not None:
             here.started.add(self.id)

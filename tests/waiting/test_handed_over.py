@@ -104,3 +104,25 @@ def test_a_resume_that_was_not_read_yet_counts(tmp_path: Path) -> None:
             assert await app.get("r").result(timeout=10) == 3
 
     asyncio.run(main())
+
+
+def test_a_pause_that_nobody_has_read_can_be_taken_back(tmp_path: Path) -> None:
+    """Its worker died, or closed, before it heard of the pause; then the run is resumed, and only then taken up."""
+    url = str(tmp_path / "runs.db")
+
+    async def main() -> None:
+        CALLS.clear()
+        async with hf.connect(url) as client:
+            async with hf.connect(url, agents=[works]) as app:
+                run = await app.start(works(), id="r")
+                while not CALLS:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+                app._executor._executions[run.id].mail_came = lambda: None  # type: ignore[union-attr, method-assign]
+                assert await client.get("r").pause() is hf.Status.paused
+            assert await client.get("r").status() is hf.Status.queued
+            assert [mail.kind for mail in await client._store.mail(run.id, after=0)] == ["pause"]
+            await client.get("r").resume()
+        async with hf.connect(url, agents=[works]) as app:
+            assert await app.get("r").result(timeout=10) == 3
+
+    asyncio.run(main())
