@@ -38,16 +38,17 @@ class Administration:
         row = await control.find(self._store, run_id)
         return self.executor.handle(row.id, row.thread_id)
 
-    async def emit(self, event: str, value: Any = None, *, dedup: str | None = None) -> str:
+    async def emit(self, event: str, value: Any = None, *, dedup: str | None = None, transaction: Any = None) -> str:
         """Emit an event: triggers on its name start runs, and runs whose agent declares such a signal receive it.
 
         Once this returns the event will be delivered. A second one with the same `dedup` id is the first. Its id.
+        With `transaction`, a connection of your own to the same database, it is emitted if and when that is committed.
 
         Example: `await app.emit("order.paid", {"id": 7}, dedup="order-7")`
         """
         if (scope := scope_or_none()) is not None and scope.body is None:
             raise UsageError("app.emit() was called inside a run; use `await hf.emit(…)` there.")
-        return await self._triggers.emit(event, value, dedup=dedup)
+        return await self._triggers.emit(event, value, dedup=dedup, transaction=transaction)
 
     async def queue(
         self,

@@ -30,6 +30,7 @@ from holdfast.telemetry import info
 from holdfast.verbs.child import Agent, Call
 from holdfast.worker.attending import Attendant
 from holdfast.worker.executor import Executor
+from holdfast.worker.outbox import Outbox, start_later
 from holdfast.worker.starting import NewRun, Place
 
 if TYPE_CHECKING:
@@ -129,7 +130,10 @@ class Holdfast(Administration):
             except BaseException:
                 await self._store.close()
                 raise
-            chores = () if self._only_own else (self._schedules.fire_due, self._triggers.deliver_due)
+            outbox = Outbox(self._store, executor.put)
+            chores = (
+                () if self._only_own else (outbox.deliver_due, self._schedules.fire_due, self._triggers.deliver_due)
+            )
             self._attendant = Attendant(executor, only_own=self._only_own, chores=chores)
             self._attendant.queues = self._queues
             self._attendant.begin()
@@ -177,6 +181,7 @@ class Holdfast(Administration):
         delay: Duration | None = None,
         paused: bool = False,
         tags: Mapping[str, str] | None = None,
+        transaction: Any = None,
     ) -> Run[R]:
         """Store a run. Once this returns, it survives whatever happens.
 
@@ -184,6 +189,9 @@ class Holdfast(Administration):
         a worker: runs of a queue go by `priority` (higher first), fairly between those with different `queue_key`, and
         not before `delay` has passed. `paused` ones wait until they are resumed. Starting an id that exists returns
         that run if agent and arguments are the same, else raises ConflictingStart.
+
+        With `transaction`, a connection of your own to the same database with an open transaction, the run is started
+        by a worker if and when that is committed; an id that exists is not noticed then.
 
         Example: `run = await app.start(newsletter("tides"), id="issue-7")`
         """
@@ -194,6 +202,10 @@ class Holdfast(Administration):
         here = self._here
         wake_at = 0 if delay is None else now_us() + int(seconds(delay) * 1_000_000)
         place: Place | None = Place(queue, queue_key, priority, wake_at, paused)
+        if transaction is not None:
+            new = NewRun.of(call, run_id=id, thread_id=thread_id, parent_id=None, tags=tags or {}, place=place)
+            run_id, thread = await start_later(self._store, transaction, new)
+            return here.handle(RunId(run_id), ThreadId(thread))
         if here.executes and place == Place():
             place = None
         if here.executes:

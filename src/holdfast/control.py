@@ -25,10 +25,12 @@ from holdfast.errors import (
     RunNotFound,
     UsageError,
 )
+from holdfast.ids import new_uuid
 from holdfast.journal.integrity import check_records, check_row, mail_digest, record_hash, seal_row
 from holdfast.journal.replay import Replay
 from holdfast.model import (
     Append,
+    Definition,
     Kind,
     Letter,
     Mail,
@@ -44,6 +46,8 @@ from holdfast.model import (
 )
 from holdfast.store.base import Store
 
+#: The kind of definitions that say what is to be done once a transaction of the user's own is committed.
+OUTBOX = "outbox"
 _WAITING = frozenset({Status.waiting, Status.sleeping, Status.in_doubt})
 _STOPPED = frozenset({Status.paused, Status.blocked, Status.quarantined})
 #: States in which a run that nobody owns may have mail that nobody has read.
@@ -161,14 +165,33 @@ async def send(store: Store, run_id: RunId, name: str, value: str, *, dedup: str
 
     UsageError if the run's agent declares its signals, and this is none of them or has another shape.
     """
-    row = await _existing(store, run_id)
+    await _refuse_signal(store, await _existing(store, run_id), name, value)
+    sent = await post(store, run_id, "signal", name, {"value": value, "by": actor(by)}, dedup=dedup)
+    return sent.is_new
+
+
+async def send_later(
+    store: Store, transaction: Any, run_id: RunId, name: str, value: str, *, dedup: str | None, by: str | None
+) -> None:
+    """Send a signal once a transaction of the user's own is committed. The run may be started by the same one."""
+    row = await store.run(run_id)
+    if row is not None:
+        await _refuse_signal(store, row, name, value)
+    send = {"run": run_id, "name": name, "value": value, "dedup": dedup, "by": actor(by)}
+    await later(store, transaction, {"send": send})
+
+
+async def later(store: Store, transaction: Any, what: dict[str, Any]) -> None:
+    """Have a worker do something once a transaction of the user's own is committed; nothing, if it never is."""
+    await store.define([Definition(OUTBOX, f"o_{new_uuid().hex}", json.dumps(what), 1, ready_us())], within=transaction)
+
+
+async def _refuse_signal(store: Store, row: RunRow, name: str, value: str) -> None:
     declared = (await definition(store, row.agent)).get("signals")
     if declared:
         if name not in declared:
-            raise UsageError(f"Run {run_id} ({row.agent}) takes no signal {name!r}; it takes {', '.join(declared)}.")
+            raise UsageError(f"Run {row.id} ({row.agent}) takes no signal {name!r}; it takes {', '.join(declared)}.")
         refuse_misfit(declared[name], value, f"signal {name!r} of {row.agent}")
-    sent = await post(store, run_id, "signal", name, {"value": value, "by": actor(by)}, dedup=dedup)
-    return sent.is_new
 
 
 async def definition(store: Store, agent: str) -> dict[str, Any]:

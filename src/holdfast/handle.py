@@ -396,18 +396,28 @@ class Run(Generic[R_co]):
         return ended
 
     async def send(
-        self, signal: Signal[Any] | str, value: Any = None, *, dedup: str | None = None, by: str | None = None
+        self,
+        signal: Signal[Any] | str,
+        value: Any = None,
+        *,
+        dedup: str | None = None,
+        by: str | None = None,
+        transaction: Any = None,
     ) -> bool:
         """Send a signal: kept in order until the run receives it. False: one with this `dedup` id was sent before.
 
         A value of the wrong shape, or a signal that the agent does not declare, raises UsageError and is not
         delivered; RunFinished if the run has ended. Inside a run this is a durable call: a replay does not send twice.
+        With `transaction`, a connection of your own to the same database, it is sent if and when that is committed.
 
         Example: `await run.send("approved", True, dedup="click-17")`
         """
         name = signal.name if isinstance(signal, Signal) else signal
         coder: Coder[Any] = coder_for(signal.type) if isinstance(signal, Signal) else coder_of(value)
         text = coder.dumps(value, what=f"signal {name}")
+        if transaction is not None:
+            await control.send_later(self._store, transaction, self.id, name, text, dedup=dedup, by=by)
+            return True
         scope = scope_or_none()
         if scope is not None and scope.body is None:
             return bool(await self._send_in_run(name, text, dedup, by))

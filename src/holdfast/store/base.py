@@ -246,8 +246,12 @@ class Store(Protocol):
         ...
 
     # what workers share by name
-    async def define(self, definitions: Sequence[Definition]) -> list[bool]:
-        """Write each one whose stored revision is one less (for 1: there is none); in one commit."""
+    async def define(self, definitions: Sequence[Definition], *, within: Any = None) -> list[bool]:
+        """Write each one whose stored revision is one less (for 1: there is none); in one commit.
+
+        `within`: a connection of the user's own to the same database, with an open transaction: they are written with
+        that, and are there when the user commits. UsageError if it is none. New ones only (revision 1).
+        """
         ...
 
     async def definitions(

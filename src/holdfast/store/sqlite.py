@@ -15,7 +15,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -62,7 +62,7 @@ from holdfast.store.sqlite_files import (
     tighten,
     uri,
 )
-from holdfast.store.sqlite_lending import Lending
+from holdfast.store.sqlite_lending import Lending, define_within
 from holdfast.store.sqlite_mail import Delivery, deliver, tell
 from holdfast.store.sqlite_wal import check_wal
 from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, AppendOp, CallOp, CreateOp, SendOp, Writer
@@ -460,7 +460,11 @@ class SqliteStore:
 
     # what workers share by name
 
-    async def define(self, definitions: Sequence[Definition]) -> list[bool]:
+    async def define(self, definitions: Sequence[Definition], *, within: Any = None) -> list[bool]:
+        if within is not None:
+            self._writable()
+            return define_within(within, self.path, definitions)
+
         def work(transaction: Transaction, again: bool) -> list[bool]:
             return [transaction.define(definition, again=again) for definition in definitions]
 

@@ -8,6 +8,7 @@ It does not wait for ever: its worker's lease is renewed by the same writer.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,7 +18,9 @@ from typing import Any
 import apsw
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.model import Landing
+from holdfast.model import Definition, Landing
+from holdfast.store import sqlite_rows as rows
+from holdfast.store.queries import load_queries
 
 #: What the tables of the store are called; bodies do not write to them.
 OWN = frozenset({"migrations", "runs", "records", "blobs", "landed", "mailbox", "questions", "definitions", "workers"})
@@ -172,6 +175,23 @@ class Lending:
             waiting.set_exception(outcome)
         else:
             self._ended.set_result(outcome)
+
+
+def define_within(connection: Any, path: str, definitions: Sequence[Definition]) -> list[bool]:
+    """Write definitions with a connection of the user's own, of apsw or of sqlite3, in the transaction it has open."""
+    if not hasattr(connection, "execute") or not getattr(connection, "in_transaction", False):
+        raise UsageError(
+            "transaction= takes a connection of apsw or sqlite3 with an open transaction (BEGIN), to the file of the "
+            f"store; got {type(connection).__name__}{' without one' if hasattr(connection, 'execute') else ''}."
+        )
+    files = [row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"]
+    if not files or os.path.realpath(files[0]) != path:
+        raise UsageError(f"transaction= takes a connection to {path}; this one is to {files[0] if files else '?'}.")
+    insert = load_queries("sqlite")["define_first"]
+    return [
+        bool(list(connection.execute(f"{insert} RETURNING 1", rows.definition_parameters(each))))
+        for each in definitions
+    ]
 
 
 def _authorize(action: int, first: str | None, second: str | None, database: str | None, inner: str | None) -> int:

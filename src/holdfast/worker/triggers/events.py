@@ -46,13 +46,15 @@ _PAGE: Final = 500
 _LISTENING: Final = frozenset(Status) - FINAL - {Status.quarantined}
 
 
-async def emit(store: Store, name: str, *, value: object, dedup: str | None, now: int) -> str:
+async def emit(store: Store, name: str, *, value: object, dedup: str | None, now: int, within: Any = None) -> str:
     """Store an event, for a worker to deliver; its id. With a known dedup id nothing is stored: it is the first one.
+
+    `within`: a transaction of the user's own, with which it is stored.
 
     Example: `await emit(store, "order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
     """
     new = _definition(name, value, dedup=dedup, now=now, due_at=now)
-    await store.define([new])
+    await store.define([new], within=within)
     return new.name
 
 

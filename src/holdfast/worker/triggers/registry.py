@@ -25,7 +25,7 @@ from holdfast.worker.triggers.definitions import (
     find_trigger,
     new_body,
 )
-from holdfast.worker.triggers.events import Events
+from holdfast.worker.triggers.events import Events, emit
 from holdfast.worker.triggers.files import RESCAN_S, FileTrigger, forget_cursors
 from holdfast.worker.triggers.filters import checked_template, checked_where
 from holdfast.worker.triggers.sources import Source, default_name, described, subject_of
@@ -121,11 +121,13 @@ class Triggers:
             await forget_cursors(self._store, name)
         self._news.set()
 
-    async def emit(self, name: str, value: object = None, *, dedup: str | None = None) -> str:
+    async def emit(self, name: str, value: object = None, *, dedup: str | None = None, transaction: Any = None) -> str:
         """Store an event and deliver it; its id. What cannot be delivered at once is delivered later, come what may.
 
         Example: `await triggers.emit("order.paid", {"id": 7}, dedup="order-7")`
         """
+        if transaction is not None:
+            return await emit(self._store, name, value=value, dedup=dedup, now=now_us(), within=transaction)
         return await self._events.emit(name, value=value, dedup=dedup, now=now_us())
 
     # what workers do
