@@ -6,7 +6,8 @@ reverse order of their outcomes. Each undo is an effect of its own: recorded, re
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+import itertools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,28 +20,29 @@ class Saga:
 
     def __init__(self, outer: Saga | None) -> None:
         self._outer = outer
-        self._undos: list[tuple[str, Callable[[], Coroutine[Any, Any, Any]]]] = []
+        self._count: Iterator[int] = itertools.count() if outer is None else outer._count
+        self._undos: list[tuple[int, str, Callable[[], Coroutine[Any, Any, Any]]]] = []
 
     @property
     def keys(self) -> list[str]:
         """The keys of the effects that would be undone, in the order of their outcomes."""
-        return [key for key, _ in self._undos]
+        return [key for _, key, _ in self._undos]
 
     def add(self, key: str, undo: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """An effect with an `undo` ended; effects call this themselves."""
-        self._undos.append((key, undo))
+        self._undos.append((next(self._count), key, undo))
 
     def keep(self) -> None:
-        """The block succeeded: an outer saga takes over what it has done."""
+        """The block succeeded: an outer saga takes over what it has done, among what other branches did meanwhile."""
         if self._outer is not None:
-            self._outer._undos.extend(self._undos)
+            self._outer._undos = sorted([*self._outer._undos, *self._undos], key=lambda undo: undo[0])
 
     async def undo(self) -> None:
         """Take back, last first. One that fails for good does not keep the others from being undone."""
         failures: list[Exception] = []
         while self._undos:
             faults.point("undo.before")
-            key, undo = self._undos.pop()
+            _, key, undo = self._undos.pop()
             try:
                 await undo()
             except Exception as error:
