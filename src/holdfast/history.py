@@ -247,10 +247,11 @@ def _receipt(records: Sequence[Record], claim: Record, *, code_changed: bool) ->
     ]
     settled = [(r.key, note_of(r)) for r in here if r.kind == Kind.settled]
     counted = next((note_of(r) for r in here if r.kind == Kind.noted and r.name == "resumed"), None)
-    if counted is None:  # this execution died before it could sum up: what it can have been spared
+    if counted is None:  # it had no answers to give, or died before it could sum up: what it can have been spared
+        told = {key for key, said in settled if said.get("verdict") == "landed"}
         counted = {
             "replayed": len(answered),
-            "executed": sum(_is_answer(r) for r in here),
+            "executed": sum(_is_answer(r) and r.key not in told and not r.name.startswith("hf:") for r in here),
             "saved_us": sum(r.took for r in answered.values()),
             "input_tokens": sum(int(u.get("input_tokens", 0)) for u in used),
             "output_tokens": sum(int(u.get("output_tokens", 0)) for u in used),

@@ -378,11 +378,14 @@ class Executor:
             return set()
         are_ours = await self.store.claim_many(claims, owner=self.lease.worker_id, limits=limits)
         before = {row.id: row for row in rows}
-        ours = [claim.row.id for claim, is_ours in zip(claims, are_ours, strict=True) if is_ours]
-        loaded = {each.row.id: each for each in await self.store.load_many(ours)}
-        for run_id in ours:
+        ours = {claim.row.id: claim.row.epoch for claim, is_ours in zip(claims, are_ours, strict=True) if is_ours}
+        loaded = {each.row.id: each for each in await self.store.load_many(list(ours))}
+        for run_id, epoch in ours.items():
+            found = loaded.get(run_id)
+            if found is not None and (found.row.owner, found.row.epoch) != (self.lease.worker_id, epoch):
+                continue  # this process slept since the claim, and somebody else has taken the run over
             try:
-                await self._execute_claimed(before[run_id], loaded.get(run_id), proofs)
+                await self._execute_claimed(before[run_id], found, proofs)
             except CorruptJournal as error:
                 await self._quarantine(run_id, error)
             except HoldfastError as error:  # one run that cannot be taken up does not keep the others from it
