@@ -276,8 +276,7 @@ def _receipt(records: Sequence[Record], claim: Record, *, code_changed: bool) ->
 
 def _is_answer(record: Record) -> bool:
     """Is it the outcome of a call that the agent's author wrote, and did the agent get to see it?"""
-    is_outcome = record.kind in OUTCOMES and record.kind != Kind.cancelled
-    return is_outcome and not record.name.startswith(_OWN_PREFIX)
+    return record.kind in OUTCOMES and record.kind != Kind.cancelled and not record.name.startswith(_OWN_PREFIX)
 
 
 def _superseded(records: Iterator[Record]) -> set[int]:
