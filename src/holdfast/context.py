@@ -11,16 +11,16 @@ import json
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.clock import now_us
 from holdfast.codec import digest
 from holdfast.config import Settings
-from holdfast.errors import UsageError
+from holdfast.errors import Fenced, StoreError, UsageError
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.journal import Journal
 from holdfast.journal.recovery import PROVEN, Doubt
@@ -29,7 +29,11 @@ from holdfast.journal.ticks import Quiet, Ticks, is_about_to_end, waits_outside
 from holdfast.model import Fence, Kind, Mail, Record, RunId, RunRow, ThreadId
 from holdfast.scopes import Scope, where
 from holdfast.store.base import Store
+from holdfast.telemetry import warn
 
+T = TypeVar("T")
+
+_ASK_AGAIN_S, _LONGEST_S = 0.2, 5.0  # how long a store that is away is left alone
 _SWALLOWED = 2  # how often code may catch its cancellation and go on, before it is stopped
 _IGNORED = 100  # how often code may ignore that its execution is over, before it is left to itself
 ASIDE = "hf:interrupt"  #: the branches of interrupt handlers
@@ -315,9 +319,22 @@ class RunContext:
     async def wait_lease(self) -> None:
         """Wait until this process may act again; if somebody took the run over meanwhile, it never may."""
         await self.host.wait_lease()
-        row = await self.host.store.run(self.id)
+        row = await self.patiently(lambda: self.host.store.run(self.id))
         if row is None or (row.epoch, row.owner) != self.fence[1:]:
             await self.fenced()
+
+    async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store; while it is away, again and again: that is no failure of the agent's."""
+        wait_s = _ASK_AGAIN_S
+        while True:
+            try:
+                return await ask()
+            except StoreError as error:
+                if self.dead or isinstance(error, Fenced):
+                    raise
+                warn("run.waits_for_the_store", run=self.id, error=str(error))
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, _LONGEST_S)
 
     async def fenced(self) -> Any:
         """Somebody else owns the run: this execution has nothing more to say."""

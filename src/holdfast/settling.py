@@ -6,7 +6,6 @@ passed, and what follows: a record of the settlement with its evidence, then an 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,13 +16,10 @@ from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
 from holdfast.codec import decode_error, encode_error, roundtrip_error
 from holdfast.context import RunContext
-from holdfast.errors import EffectInDoubt, EffectUndone, StoreError, Undecodable, Unserialisable
+from holdfast.errors import EffectInDoubt, EffectUndone, Undecodable, Unserialisable
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind, Landing
 from holdfast.scopes import Scope, StepInfo
-from holdfast.telemetry import warn
-
-_ASK_AGAIN_S = 0.5
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -154,7 +150,7 @@ class Settling:
     async def _read_landed(self, landing: Landing, evidence: dict[str, Any]) -> Ended | None:
         """The changes are in the store's own database, which says whether they were made; nobody else can."""
         call = self.call
-        found = await self._landed(landing)
+        found = await call.run.patiently(lambda: call.run.host.store.landed(landing))
         faults.point("settle.before_record")
         if found is None:
             self._record("not_landed", "the store", evidence)
@@ -164,15 +160,6 @@ class Settling:
         self._record("landed", "the store", evidence)
         value = self.body.result_coder().loads(found, what=f"the result of {call.key}")
         return stored(call, self.body, self.attempt, 0, value)
-
-    async def _landed(self, landing: Landing) -> str | None:
-        run = self.call.run
-        while True:
-            try:
-                return await run.host.store.landed(landing)
-            except StoreError as error:  # it is away; there is no other place to ask
-                warn("effect.not_settled", run=run.id, call=self.call.key, error=str(error))
-                await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _act(self, ruling: Ruling, verdict: str | None, value: Any, evidence: dict[str, Any]) -> Ended | None:
         """Record the ruling, and do what it says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,3 +127,81 @@ def test_a_pause_that_nobody_has_read_can_be_taken_back(tmp_path: Path) -> None:
             assert await app.get("r").result(timeout=10) == 3
 
     asyncio.run(main())
+
+
+def test_a_child_that_is_stored_while_its_process_closes_is_handed_over_too(tmp_path: Path) -> None:
+    url = str(tmp_path / "runs.db")
+
+    @hf.agent
+    async def child() -> bool:
+        return await hf.ask("Well?")
+
+    @hf.agent
+    async def parent() -> bool:
+        return await child()
+
+    async def main() -> None:
+        async with hf.connect(url) as client:
+            async with hf.connect(url, agents=[parent, child]) as app:
+                store, begun = app._store, asyncio.Event()
+                create = store.create
+
+                async def slowly(append: Any, **options: Any) -> Any:
+                    stored = await create(append, **options)
+                    if append.row.agent == "child":
+                        begun.set()
+                        await asyncio.sleep(0.2)
+                    return stored
+
+                store.create = slowly  # type: ignore[method-assign]
+                await app.start(parent(), id="r")
+                await begun.wait()
+            (made,) = await client.runs(agent="child")
+            assert made.status is hf.Status.queued
+            assert await client.get("r").status() is hf.Status.queued
+            async with hf.connect(url, agents=[parent, child]) as app:
+                while not (asked := await app.questions()):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                await asked[0].answer(True)
+                assert await app.get("r").result(timeout=10)
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a run needs of it: it is no failure of the agent's, and no reason to be blocked."""
+    url = str(tmp_path / "runs.db")
+
+    @hf.agent
+    async def child() -> int:
+        return 1
+
+    @hf.agent
+    async def asks() -> int:
+        return await child() if await hf.ask("Well?") else 0
+
+    async def main() -> None:
+        async with hf.connect(url) as client, hf.connect(url, agents=[asks, child]) as app:
+            for name in ("mail", "open_question", "create"):
+                failing(app._store, name, times=2)
+            run = await client.start(asks(), id="r")
+            while not (asked := await client.questions()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asked[0].answer(True)
+            assert await run.result(timeout=20) == 1
+
+    asyncio.run(main())
+    assert "run.waits_for_the_store" in caplog.text
+
+
+def failing(store: Any, name: str, *, times: int) -> None:
+    """Have a method of a store fail the first times."""
+    method = getattr(store, name)
+    left = iter(range(times))
+
+    async def fails(*args: Any, **options: Any) -> Any:
+        if next(left, None) is not None:
+            raise hf.StoreError("the server is away")
+        return await method(*args, **options)
+
+    setattr(store, name, fails)

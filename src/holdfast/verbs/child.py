@@ -13,6 +13,7 @@ import json
 import tokenize
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -294,7 +295,7 @@ async def _start_once(
     async def start_durably() -> None:
         await run.journal.barrier()
         faults.point("child.before_start")
-        await run.host.start_child(call, started, parent=run, thread_id=thread_id, tags=tags)
+        await run.patiently(lambda: run.host.start_child(call, started, parent=run, thread_id=thread_id, tags=tags))
         faults.point("child.after_start")
 
     try:
@@ -351,7 +352,8 @@ async def _end_of(run: RunContext, child: RunId, key: str, name: str) -> Callabl
         with run.busy():
             if (execution := run.host.local(child)) is not None:
                 await execution.wait_ended()
-            read: Callable[[Coder[Any]], Any] | None = await handle.ended(execution)
+            look = partial(handle.ended, execution)
+            read: Callable[[Coder[Any]], Any] | None = await run.patiently(look)
         if read is not None:
             return read
         if run.host.local(child) is None and child not in run.ended_children:

@@ -140,7 +140,10 @@ async def _withdraw_forsaken(scope: Scope) -> None:
     """The code asks something that it did not ask before: what this branch asked instead is not asked any more."""
     run = scope.run
     for entry in run.replay.forsaken(scope.path, _NAME):
-        await run.host.store.close_question(run.id, entry.key, QuestionState.withdrawn, now_us())
+        key = entry.key
+        await run.patiently(
+            lambda key=key: run.host.store.close_question(run.id, key, QuestionState.withdrawn, now_us())  # type: ignore[misc]
+        )
 
 
 def _notification(key: str) -> str:
@@ -292,7 +295,8 @@ class _Asking:
         run, store = self.scope.run, self.scope.run.host.store
         with run.busy():
             await run.journal.barrier()  # a question leaves the run: its past is on disk first
-            row, was_cancelled = await to_its_end(run, store.open_question(self._row(key), fence=run.fence))
+            asking = run.patiently(lambda: store.open_question(self._row(key), fence=run.fence))
+            row, was_cancelled = await to_its_end(run, asking)
         if was_cancelled:
             raise asyncio.CancelledError
         if self.notify is not None:
@@ -313,8 +317,8 @@ class _Asking:
                 given: dict[str, Any] | None = await run.wait(key, "question", shown, due_us=self.call.due_us)
                 if given is None:
                     with run.busy():
-                        closed = await store.close_question(
-                            run.id, key, QuestionState.expired, now_us(), fence=run.fence
+                        closed = await run.patiently(
+                            lambda: store.close_question(run.id, key, QuestionState.expired, now_us(), fence=run.fence)
                         )
                     row = closed or row
                 continue

@@ -94,7 +94,7 @@ class Asides:
         run = self._run
         ended = [
             record
-            for record in await run.host.store.records(run.id)
+            for record in await run.patiently(lambda: run.host.store.records(run.id))
             if record.kind in OUTCOMES and record.key and not record.name.startswith(("hf.", "hf:"))
         ]
         last = next((record for record in reversed(ended) if record.kind == Kind.done), None)

@@ -124,7 +124,9 @@ class Execution:
 
     async def _give_up(self, error: Exception) -> None:
         """Something here is wrong, not the run: leave it so that it can be taken up again."""
-        self.run.stop_reason = {"why": "internal error", "detail": f"{type(error).__name__}: {error}"}
+        detail = f"{type(error).__name__}: {error}"
+        is_store = isinstance(error, StoreError)  # it will be back
+        self.run.stop_reason = {"why": "handed over" if is_store else "internal error", "detail": detail}
         try:
             if isinstance(error, CorruptJournal):
                 await self._host.store.quarantine(self.run.id, str(error))
@@ -464,14 +466,16 @@ class Execution:
     async def _read(self) -> None:
         try:
             await self.read_mail()
-        except (StoreError, CorruptJournal) as error:
+        except StoreError as error:  # this execution is over, and so is the store
+            warn("mail.not_read", run=self.run.id, error=str(error))
+        except CorruptJournal as error:
             self.run.stop_reason = {"why": "mail unreadable", "detail": str(error)}
             self._stop(None)
         finally:
             self._reading = None
 
     async def read_mail(self) -> None:
-        self._take_mail(await self._host.store.mail(self.run.id, after=self.seen_mail))
+        self._take_mail(await self.run.patiently(lambda: self._host.store.mail(self.run.id, after=self.seen_mail)))
 
     def _take_mail(self, mails: Sequence[Mail]) -> None:
         run = self.run

@@ -80,6 +80,7 @@ class Executor:
         self.nudge: Callable[[], None] = store.ring  #: look at everything now
         self.quiet: Callable[[], Awaitable[None]] = _at_once  #: returns when nothing happens here but waiting
         self._executions: dict[RunId, Execution] = {}
+        self._creating: set[asyncio.Future[RunRow]] = set()
         self._roots = 0  # executions of runs that are nobody's children
         self._was_full = False
         self._telling_room: asyncio.TimerHandle | None = None
@@ -148,7 +149,10 @@ class Executor:
     async def close(self, *, drain_s: float = 0.0) -> None:
         """Stop executing; runs that are not finished are left for whoever comes next."""
         self.is_closing = True
-        await asyncio.gather(*(execution.hand_over(drain_s) for execution in list(self._executions.values())))
+        while self._executions or self._creating:  # one that is being handed over may still start another
+            if self._creating:
+                await asyncio.wait(set(self._creating))
+            await asyncio.gather(*(execution.hand_over(drain_s) for execution in list(self._executions.values())))
         self.timers.close()
         if self._telling_room is not None:
             self._telling_room.cancel()
@@ -258,6 +262,8 @@ class Executor:
         creating = asyncio.ensure_future(
             self.store.create(append, owner=self.lease.worker_id, inline=not self._executions, fence=fence)
         )
+        self._creating.add(creating)
+        creating.add_done_callback(self._creating.discard)
         try:
             row = await asyncio.shield(creating)
         except asyncio.CancelledError:
