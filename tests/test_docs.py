@@ -41,6 +41,8 @@ from holdfast.cli import COMMANDS, cli, failure
 from holdfast.config import Settings
 from holdfast.model import TRANSITIONS, Status
 from holdfast.testing import __all__ as testing_names
+from tests.cli.commands import Commands
+from tests.nursery import Nursery
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
@@ -423,25 +425,24 @@ CHANGES: dict[str, list[tuple[str, str, list[str] | None]]] = {
 }
 
 
-def test_the_table_of_code_changes_is_true(tmp_path: Path) -> None:
+def test_the_table_of_code_changes_is_true(tmp_path: Path, nursery: Nursery) -> None:
     rows = {row[0]: row[1] for row in table("docs/code-changes.md", "change")}
     assert list(rows) == list(CHANGES)
     for number, (change, cases) in enumerate(CHANGES.items()):
         for case, (old, new, expected) in enumerate(cases):
             folder = tmp_path / f"{number}-{case}"
             folder.mkdir()
-            terminal = Terminal(folder)
+            holdfast = Commands(folder, nursery)
             (folder / "agent.py").write_text(CHANGING)
-            terminal.type("HOLDFAST_FAULT=effect.after_intent:kill@2 holdfast run agent.py --id x")
-            assert terminal.code == 137
+            assert holdfast("run", "agent.py", "--id", "x", fault="effect.after_intent:kill@2").code == -9
             assert (folder / "log").read_text().split() == ["a", "b", "e"]
             (folder / "log").write_text("")
             assert old in CHANGING
             (folder / "agent.py").write_text(CHANGING.replace(old, new))
-            said = terminal.type("holdfast run agent.py --id x")
+            ended = holdfast("run", "agent.py", "--id", "x")
             ran = (folder / "log").read_text().split()
-            assert (ran if terminal.code == 0 else None) == expected, f"{change}: {said}"
-            assert terminal.code in (0, 7), f"{change}: {said}"
+            assert (ran if ended.code == 0 else None) == expected, f"{change}: {ended}"
+            assert ended.code in (0, 7), f"{change}: {ended}"
             assert expected is not None or ran == [], f"{change}: {ran}"
             assert ("blocked" in rows[change]) == (expected is None), change
 

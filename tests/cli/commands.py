@@ -1,18 +1,23 @@
-"""Real `python -m holdfast` processes."""
+"""Commands in a folder: processes of their own, most of them forked from one that has Holdfast imported."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
+
+from holdfast import cli
+from tests.nursery import Forked, Nursery
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -100,6 +105,30 @@ async def research(topic: str, n: int = 2) -> dict:
 """
 
 
+def _enter(folder: str, environment: Mapping[str, str]) -> None:
+    """Be as a process is that was started in a folder."""
+    os.chdir(folder)
+    sys.path[0] = folder
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+    time.tzset()
+    sys.dont_write_bytecode = True  # a test may write a file twice within a second
+
+
+def run_command(folder: str, environment: Mapping[str, str], arguments: list[str]) -> None:
+    """Do what `python -m holdfast` does."""
+    _enter(folder, environment)
+    sys.argv[1:] = arguments
+    cli.main()
+
+
+def run_code(folder: str, environment: Mapping[str, str], code: str) -> None:
+    """Do what `python -c` does."""
+    _enter(folder, environment)
+    exec(code, {"__name__": "__main__"})
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a command ended."""
@@ -116,14 +145,16 @@ class Ended:
 class Commands:
     """Runs commands in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nursery: Nursery) -> None:
         self.folder = folder
+        self._nursery = nursery
         self.store = folder / ".holdfast" / "holdfast.db"
         (folder / "agents.py").write_text(AGENTS)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "COVERAGE"))}
         self.environment = {**kept, "PYTHONPATH": str(SRC), "NO_COLOR": "1", "COLUMNS": "120"}
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """A command that is started as users start it."""
         return subprocess.Popen(
             [sys.executable, "-m", "holdfast", *arguments],
             cwd=self.folder,
@@ -134,32 +165,42 @@ class Commands:
             text=True,
         )
 
-    def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> Ended:
-        process = self.start(*arguments, **environment)
-        out, err = process.communicate(stdin, timeout=60)
-        return Ended(process.returncode, out, err)
+    def __call__(self, *arguments: str, stdin: str = "", fault: str = "", **environment: str) -> Ended:
+        return self._ended(run_command, stdin, environment, arguments=arguments, fault=fault)
+
+    def execute(self, code: str) -> Ended:
+        """Python code, in the folder."""
+        return self._ended(run_code, "", {}, code=code)
 
     def on_terminal(self, *arguments: str, columns: int = 100, typed: str = "", **environment: str) -> Ended:
         """With a terminal for stdin, stdout and stderr; what it shows is in `out`."""
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(self.folder)
-            settings = self.environment | {"COLUMNS": str(columns), "TERM": "xterm"} | environment
-            os.execve(sys.executable, [sys.executable, "-m", "holdfast", *arguments], settings)
-        if typed:
-            os.write(terminal, typed.encode())
+        terminal, theirs = os.openpty()
+        settings = {"COLUMNS": str(columns), "TERM": "xterm", **environment}
+        process = self._fork(run_command, [theirs], settings, arguments=arguments)
+        os.close(theirs)
+        os.write(terminal, typed.encode())
         shown = b""
-        while True:
-            try:
-                part = os.read(terminal, 65536)
-            except OSError:
-                break
-            if not part:
-                break
-            shown += part
-        _, status = os.waitpid(pid, 0)
+        with contextlib.suppress(OSError):  # it is closed
+            while part := os.read(terminal, 65536):
+                shown += part
         os.close(terminal)
-        return Ended(os.waitstatus_to_exitcode(status), shown.decode().replace("\r\n", "\n"), "")
+        return Ended(process.wait(60), shown.decode().replace("\r\n", "\n"), "")
+
+    def _fork(
+        self, call: Callable[..., None], streams: list[int], environment: Mapping[str, str], **more: Any
+    ) -> Forked:
+        env = {**self.environment, **environment}
+        return self._nursery.start(call, streams=streams, folder=str(self.folder), environment=env, **more)
+
+    def _ended(self, call: Callable[..., None], stdin: str, environment: Mapping[str, str], **more: Any) -> Ended:
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(open(os.memfd_create(name), "r+")) for name in ("in", "out", "err")]
+            files[0].write(stdin)
+            files[0].seek(0)
+            code = self._fork(call, [file.fileno() for file in files], environment, **more).wait(60)
+            for file in files:
+                file.seek(0)
+            return Ended(code, files[1].read(), files[2].read())
 
     def leave_in_doubt(self, run_id: str, topic: str = "tides") -> None:
         """A run whose effect was cut off, parked as in doubt."""

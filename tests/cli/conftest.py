@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands
+from tests.nursery import Nursery
 
 
 @pytest.fixture
-def hf(tmp_path: Path) -> Commands:
-    return Commands(tmp_path)
+def hf(tmp_path: Path, nursery: Nursery) -> Commands:
+    return Commands(tmp_path, nursery)

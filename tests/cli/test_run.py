@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import BLOCKED, Commands
+from tests.nursery import Nursery
 
 
 def test_a_text_is_printed_as_it_is_and_everything_else_goes_to_stderr(hf: Commands) -> None:
@@ -225,8 +226,8 @@ MISTAKES = [
 
 
 @pytest.fixture(scope="module")
-def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Commands:
-    hf = Commands(tmp_path_factory.mktemp("mistakes"))
+def mistaken(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Commands:
+    hf = Commands(tmp_path_factory.mktemp("mistakes"), nursery)
     for name, text in {
         "empty.py": "x = 1\n",
         "syntax.py": "def broken(:\n",

@@ -14,6 +14,7 @@ from click.shell_completion import ShellComplete
 from holdfast.cli import COMMANDS, cli
 from tests.cli.commands import Commands
 from tests.cli.waiting import park, prepare, script, worker
+from tests.nursery import Nursery
 
 
 @pytest.fixture
@@ -140,8 +141,8 @@ def test_a_trigger_is_listed_paused_and_tells_what_it_did(hf: Commands) -> None:
     assert hf("triggers", "log", "pages").code == 3
 
 
-def test_looking_makes_no_store(tmp_path_factory: pytest.TempPathFactory) -> None:
-    empty = Commands(tmp_path_factory.mktemp("empty"))
+def test_looking_makes_no_store(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> None:
+    empty = Commands(tmp_path_factory.mktemp("empty"), nursery)
     for name in ("workers", "queues", "schedules", "triggers", "questions", "watch"):
         ended = empty(name)
         assert ended.code == 3, name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -150,17 +149,9 @@ def script(hf: Commands, code: str) -> str:
         "import asyncio\nimport holdfast as hf\nimport waiting\nfrom waiting import *\n"
         f"async def main():\n    async with hf.connect() as app:\n{body}\nasyncio.run(main())\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", text],
-        cwd=hf.folder,
-        env=hf.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    ended = hf.execute(text)
+    assert ended.code == 0, ended.err
+    return ended.out
 
 
 @contextlib.contextmanager

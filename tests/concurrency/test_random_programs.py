@@ -60,10 +60,14 @@ def check_order(seed: int, live: Ended, before: list[Record], resumed: Ended) ->
             assert seen == decided, place
 
 
-def before(crash: Crash, resumed: Ended) -> list[Record]:
-    """What was on disk at the crash: everything before the claim that followed it."""
-    last_claim = max(r.seq for r in resumed.records if r.kind == Kind.claimed)
-    return resumed.records[: last_claim - 1]
+def before(resumed: Ended) -> list[Record]:
+    """What was on disk at the crash: everything before the first claim of the worker that went on.
+
+    That worker may have claimed the run again, if it was parked while a child took its time.
+    """
+    claims = [r for r in resumed.records if r.kind == Kind.claimed]
+    first = next(r for r in claims if r.name == claims[-1].name)
+    return resumed.records[: first.seq - 1]
 
 
 def crash_and_resume(seed: int, folder: Path, *, chains: int) -> None:
@@ -87,17 +91,17 @@ def crash_and_resume(seed: int, folder: Path, *, chains: int) -> None:
             after.latency = random.Random(chance.random())
             with camera(crash.store, lambda n: n > 1 and chance.random() < 0.3) as again:
                 resumed = run_here(crash.store, call, after, backlog=backlog, is_eager=bool((seed + depth) % 2))
-            check_resumed(seed, crashed, crash, before(crash, resumed), resumed, after)
+            check_resumed(seed, crashed, crash, before(resumed), resumed, after)
             crashes, crashed = again.taken, resumed
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_a_crashed_program_ends_as_if_it_had_not_crashed(seed: int, tmp_path: Path) -> None:
     crash_and_resume(seed, tmp_path, chains=2)
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("seed", range(60, 500))
+@pytest.mark.parametrize("seed", range(30, 500))
 def test_many_crashed_programs_end_as_if_they_had_not_crashed(seed: int, tmp_path: Path) -> None:
     crash_and_resume(seed, tmp_path, chains=2)
 

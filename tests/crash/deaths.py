@@ -29,4 +29,6 @@ ELSEWHERE: Final = {
     "migrate.before_commit": "store/test_sqlite_files.py",
     "event.before_delivery": "worker/test_triggers_events.py",
     "event.after_delivery": "worker/test_triggers_events.py",
+    "land.before_commit": "runs/test_transactions.py",
+    "land.after_commit": "runs/test_transactions.py",
 }

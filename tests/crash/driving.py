@@ -1,212 +1,65 @@
 """Runs that wait are lived again and again, and each time a process dies at another crash point.
 
-    python -m tests.crash.driving
-
-forks a process for each order it reads: a worker that has the agents of `waiting`, or a client that does one of the
-`errands` and ends. Holdfast is imported once. The test itself is the person outside: it sends, answers, pauses and
-cancels, says it again whenever a worker was replaced, and looks at the end.
+It is a worker that has the agents of `waiting`, or a client that does one of the `errands` and ends. The test itself is
+the person outside: it sends, answers, pauses and cancels, says it again whenever a worker was replaced, and looks at
+the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
-import threading
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import holdfast as hf
-from holdfast import faults
-from holdfast.store import open_store
 from holdfast.testing import Ledger, check_history
-from holdfast.testing.child import agents_of
 from holdfast.testing.ledger import VARIABLE
 from holdfast.testing.lives import Attempt, passed_points, repeated_effects, story
-from holdfast.testing.processes import environment
 from holdfast.testing.survival import FOLDER
 from tests.crash import errands, waiting
 from tests.crash.agents import World
+from tests.nursery import Forked, Nursery
+from tests.workers import work
 
-SETTINGS = hf.Settings(sweep_s=0.1)
 RUN = "survivor"
 LONGEST_S = 30.0
 AT_ONCE = 6
 _POLL_S = 0.02
 
 
-# in the process that forks
+def run_errand(url: str, name: str) -> None:
+    """Be a client that does something and ends."""
 
+    async def at_work() -> None:
+        async with hf.connect(url) as app:
+            await errands.ERRANDS[name](app)
 
-async def _work(url: str) -> None:
-    async with hf.connect(url, agents=agents_of(waiting).values(), settings=SETTINGS) as app:
-        await app.work()
-
-
-async def _run_errand(url: str, name: str) -> None:
-    async with hf.connect(url) as app:
-        await errands.ERRANDS[name](app)
-
-
-def _obey(order: dict[str, Any]) -> None:
-    """In the forked process: become what the order says, and never return."""
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.environ.update(order["env"])
-        faults._faults = faults.Faults(order["fault"], order["trace"])  # read before the fork, for nobody
-        asyncio.run(_run_errand(order["url"], order["errand"]) if order["errand"] else _work(order["url"]))
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _warm_up() -> None:
-    """What every process would do first, done once."""
-    open_store("warm.db", settings=hf.Settings())  # loads the driver and the queries, opens nothing
-    for agent in agents_of(waiting).values():
-        assert agent.code
-        assert agent.source
-        assert agent.coder is not None
-    for module in ("schedules", "triggers"):
-        importlib.import_module(f"holdfast.worker.{module}")
-
-
-def serve() -> None:
-    _warm_up()
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    numbers: dict[int, int] = {}
-    unread = b""
-    while True:
-        ready, _, _ = select.select([0, heard], [], [])
-        if heard in ready:
-            os.read(heard, 4096)
-        if 0 in ready:
-            some = os.read(0, 65536)
-            if not some:  # the test is gone, perhaps in the middle of a life
-                for pid in numbers:
-                    os.kill(pid, signal.SIGKILL)
-                return
-            *lines, unread = (unread + some).split(b"\n")
-            for order in map(json.loads, lines):
-                pid = os.fork()
-                if not pid:
-                    _obey(order)
-                numbers[pid] = order["number"]
-                os.write(1, json.dumps({"number": order["number"], "pid": pid}).encode() + b"\n")
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                code = os.waitstatus_to_exitcode(ended[1])
-                os.write(1, json.dumps({"number": numbers.pop(ended[0]), "code": code}).encode() + b"\n")
-
-
-# in the test
-
-
-class Process:
-    """One that was forked: its pid, and how it ended, when that is known."""
-
-    def __init__(self) -> None:
-        self.pid: Future[int] = Future()
-        self.code: Future[int] = Future()
-
-    async def ended(self) -> int:
-        return await asyncio.shield(asyncio.wrap_future(self.code))
-
-    async def kill(self) -> None:
-        """SIGKILL, and return when it is dead; nothing, if it is."""
-        pid = await asyncio.shield(asyncio.wrap_future(self.pid))
-        if not self.code.done():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        await self.ended()
+    asyncio.run(at_work())
 
 
 class Forks:
-    """The process that forks the others, as the test sees it."""
+    """Processes of a life: workers that have the agents of `waiting`, and clients with errands."""
 
-    def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.driving"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment(),
-            bufsize=0,
-        )
-        self._processes: list[Process] = []
-        self._reader = threading.Thread(target=self._read, name="forks", daemon=True)
-        self._reader.start()
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
 
-    def start(self, attempt: Attempt, *, errand: str = "", fault: str = "", trace: Path | None = None) -> Process:
-        """Fork a worker, or a client with an errand; `fault` is a crash point, as `name@n`."""
+    def worker(self, attempt: Attempt, **options: Any) -> Forked:
+        agents = waiting.__name__
+        return self._start(work, attempt, imports=[agents], agents=agents, settings={"sweep_s": 0.1}, **options)
+
+    def client(self, attempt: Attempt, errand: str, **options: Any) -> Forked:
+        return self._start(run_errand, attempt, name=errand, **options)
+
+    def _start(self, call: Callable[..., object], attempt: Attempt, *, fault: str = "", **options: Any) -> Forked:
+        """`fault` is a crash point, as `name@n`."""
         name, _, count = fault.partition("@")
-        order = {
-            "number": len(self._processes),
-            "errand": errand,
-            "url": attempt.url,
-            "log": str(attempt.log),
-            "env": attempt.env,
-            "fault": f"{name}:kill@{count}" if fault else "",
-            "trace": str(trace or ""),
-        }
-        process = Process()
-        self._processes.append(process)
-        assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(order).encode() + b"\n")
-        return process
-
-    def _read(self) -> None:
-        assert self._server.stdout is not None
-        unread = b""
-        while some := os.read(self._server.stdout.fileno(), 65536):
-            *lines, unread = (unread + some).split(b"\n")
-            for said in map(json.loads, lines):
-                process = self._processes[said["number"]]
-                if "pid" in said:
-                    process.pid.set_result(said["pid"])
-                else:
-                    process.code.set_result(said["code"])
-
-    def close(self) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.wait(10)
-        self._reader.join(10)
-        self._server.stdout.close()
-
-    def __enter__(self) -> Forks:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+        fault = f"{name}:kill@{count}" if fault else ""
+        return self._nursery.start(call, log=attempt.log, env=attempt.env, fault=fault, url=attempt.url, **options)
 
 
 class Driver:
@@ -340,17 +193,17 @@ def _born(folder: Path, plan: tuple[str, ...]) -> Attempt:
 @contextlib.asynccontextmanager
 async def workers(forks: Forks, attempt: Attempt, plan: Sequence[str], driver: Driver) -> AsyncIterator[None]:
     """Workers one after the other, each killed where the plan says; the last one stays until this is left."""
-    running: list[Process] = []
+    running: list[Forked] = []
 
     async def keep() -> None:
         for number in range(len(plan) + 1):
             fault = plan[number] if number < len(plan) else ""
             attempt.traces.append(attempt.folder / f"trace-{number}")
-            process = forks.start(attempt, fault=fault, trace=attempt.traces[-1])
+            process = forks.worker(attempt, fault=fault, trace=attempt.traces[-1])
             running[:] = [process]
             if number:
                 await driver.say_all_again()
-            code = await process.ended()
+            code = await process.wait_dead(LONGEST_S * 2)
             if code != -9 or not fault:
                 raise AssertionError(f"worker {number + 1} ended with {code}")
             attempt.deaths.append(fault)
@@ -368,7 +221,7 @@ async def workers(forks: Forks, attempt: Attempt, plan: Sequence[str], driver: D
         keeping.cancel()
         await asyncio.wait({keeping})
         for process in running:
-            await process.kill()
+            process.kill()
 
 
 async def live_with_workers(forks: Forks, case: Case, attempt: Attempt, plan: tuple[str, ...]) -> object:
@@ -406,8 +259,8 @@ async def live_with_clients(
         driver = Driver(attempt, app)
         if errand.prepare is not None:
             await errand.prepare(driver)
-        first = forks.start(attempt)
-        second: Process | None = None
+        first = forks.worker(attempt)
+        second: Forked | None = None
         try:
             async with asyncio.timeout(LONGEST_S):
                 if errand.call is not None:
@@ -415,23 +268,24 @@ async def live_with_clients(
                 for act in errand.ready:
                     await act(driver)
                 if is_alone:
-                    await first.kill()
+                    first.kill()
                 for number, fault in enumerate([*plan, ""]):
                     attempt.traces.append(attempt.folder / f"trace-{number}")
-                    code = await forks.start(attempt, errand=errand.name, fault=fault, trace=attempt.traces[-1]).ended()
+                    client = forks.client(attempt, errand.name, fault=fault, trace=attempt.traces[-1])
+                    code = await client.wait_dead(LONGEST_S)
                     if fault and code == -9:
                         attempt.deaths.append(fault)
                     elif code:
                         attempt.problems.append(f"client {number + 1} ended with {code}")
                 if is_alone:
-                    second = forks.start(attempt)
+                    second = forks.worker(attempt)
                 for act in errand.acts:
                     await act(driver)
                 await driver.until(lambda: all_over(app), "every run is over")
         finally:
             for process in (first, second):
                 if process is not None:
-                    await process.kill()
+                    process.kill()
         end = await look_back(driver, errand.check)
         return end if errand.is_same else None
 
@@ -460,7 +314,3 @@ async def result_of(run: hf.Run[Any]) -> object:
         return await run.result(timeout=5)
     except (hf.RunError, hf.RunNotFound) as error:
         return f"{type(error).__name__}: {error}".replace(run._store.url, "URL")
-
-
-if __name__ == "__main__":
-    serve()

@@ -171,8 +171,8 @@ def kill(number: int) -> str:
 
 
 def test_killed_at_any_write_of_the_writers_thread(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
-    ended = sweep(range(1, 200, 2), lanes, tmp_path, inject=kill, template=template, n=6)
-    assert ended[-9] > 15
+    ended = sweep(range(1, 200, 4), lanes, tmp_path, inject=kill, template=template, n=6)
+    assert ended[-9] > 7
 
 
 def test_killed_while_the_store_is_created(lanes: list[Lane], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,12 +39,12 @@ from tests.crash.driving import (
     sweep_all,
 )
 from tests.crash.waiting import go, number
+from tests.nursery import Nursery
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as forks:
-        yield forks
+@pytest.fixture
+def forks(nursery: Nursery) -> Forks:
+    return Forks(nursery)
 
 
 def posts(*values: object) -> Callable[[World], None]:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.testing import check_history
-from tests.ownership.workers import Nursery, Place
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+from tests.nursery import Nursery
+from tests.ownership.place import Place
 
 
 @pytest.fixture
@@ -24,12 +18,14 @@ def live(tmp_path: Path, nursery: Nursery) -> Callable[[Callable[[Place], Awaita
     """Have a story happen in a place of its own; afterwards the journal and the ledger must agree."""
 
     def live(story: Callable[[Place], Awaitable[None]]) -> None:
+        place = Place(tmp_path, nursery)
+
         async def told() -> None:
-            async with Place(tmp_path, nursery) as place:
+            async with place:
                 await story(place)
 
         asyncio.run(told())
-        found = check_history(tmp_path / "store.db", Place(tmp_path, nursery).ledger)
+        found = check_history(place.url, place.ledger)
         # A worker that does not know yet that it lost a run may begin a step that another one has ended; no effect.
         assert [each for each in found if "a step's body began" not in each] == []
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.ownership import agents
-from tests.ownership.workers import Place
+from tests.ownership.place import Place
 
 Live = Callable[[Callable[[Place], Awaitable[None]]], None]
 
@@ -78,7 +78,7 @@ def test_a_worker_that_is_killed_while_it_leaves_loses_nothing(live: Live) -> No
         await place.is_written(run)
         old.send(signal.SIGTERM)
         await place.is_written(run)
-        await old.kill()
+        old.kill()
         new = place.worker()
         await place.wait_reached("gate", new)
         place.open("gate")

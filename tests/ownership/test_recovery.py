@@ -12,19 +12,20 @@ import apsw
 import pytest
 
 import holdfast as hf
+from tests.nursery import Forked, eventually
 from tests.ownership import agents
-from tests.ownership.workers import LEASE_S, Place, Worker, until
+from tests.ownership.place import LEASE_S, Place
 
 Live = Callable[[Callable[[Place], Awaitable[None]]], None]
 
 
-async def orphans(place: Place, count: int, **options: Any) -> tuple[list[hf.Run[Any]], Worker]:
+async def orphans(place: Place, count: int, **options: Any) -> tuple[list[hf.Run[Any]], Forked]:
     """Runs that were under way in a worker when it was killed."""
     runs = await asyncio.gather(*(place.app.start(agents.in_a_step("gate")) for _ in range(count)))
     worker = place.worker(concurrency=count, **options)
-    await until(lambda: len(place.reached("gate")) == count, what="all runs to be under way")
+    await eventually(lambda: len(place.reached("gate")) == count, what="all runs to be under way")
     await asyncio.gather(*(place.is_written(run) for run in runs))
-    await worker.kill()
+    worker.kill()
     (place.folder / "gate.reached").unlink()
     return list(runs), worker
 
@@ -35,7 +36,7 @@ def test_two_workers_that_find_the_same_runs_share_them(live: Live) -> None:
     async def story(place: Place) -> None:
         runs, dead = await orphans(place, 50)
         first, second = place.worker(), place.worker()
-        await until(lambda: len(place.reached("gate")) >= 50, what="all runs to be under way again")
+        await eventually(lambda: len(place.reached("gate")) >= 50, what="all runs to be under way again")
         place.open("gate")
         assert await place.finished(runs) == [[10, "gate", 2]] * 50
         for run in runs:
@@ -102,7 +103,7 @@ async def restarts(place: Place, count: int) -> None:
         worker = place.worker(crash_limit=3)
         await place.wait_reached(f"gate.{n}", worker)
         await place.is_written(run)
-        await worker.kill()
+        worker.kill()
         place.open(f"gate.{n}")
     place.worker(crash_limit=3)
     assert await place.finished([run]) == [count]
@@ -184,7 +185,7 @@ def test_when_the_only_worker_that_looked_is_killed_the_next_one_notices_within_
         await place.wait_reached("gate", old)
         new = place.worker(sweep_s=0.5)
         await place.at_work(new)
-        await old.kill()
+        old.kill()
         killed = time.monotonic()
         await place.wait_reached("gate", new)
         assert time.monotonic() - killed < 1.0
@@ -203,7 +204,7 @@ def test_workers_of_the_same_kind_have_different_ids_each_time(live: Live) -> No
         await place.at_work(*workers)
         ids = {each.id for each in await place.app.workers()}
         assert len(ids) == 3
-        await workers[0].kill()
+        workers[0].kill()
         again = place.worker()
         await place.at_work(again)
         new = {each.id for each in await place.app.workers() if each.pid == again.pid}

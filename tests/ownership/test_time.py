@@ -13,8 +13,9 @@ import holdfast as hf
 from holdfast import clock
 from holdfast.testing.ledger import VARIABLE
 from holdfast.verbs.child import Agent
+from tests.nursery import eventually
 from tests.ownership import agents
-from tests.ownership.workers import LEASE_S, Place, until
+from tests.ownership.place import LEASE_S, Place
 
 Live = Callable[[Callable[[Place], Awaitable[None]]], None]
 
@@ -25,7 +26,7 @@ def test_a_step_that_blocks_the_loop_for_three_leases_is_named_and_keeps_its_run
     async def story(place: Place) -> None:
         run = await place.app.start(agents.blocks(3 * LEASE_S))
         old = place.worker()
-        await until(lambda: place.begun("blocking_step#1") == [old.pid], what="the step to begin")
+        await eventually(lambda: place.begun("blocking_step#1") == [old.pid], what="the step to begin")
         other = place.worker()
         await place.at_work(other)
         assert await place.finished([run]) == [["blocked", 20]]

@@ -10,13 +10,14 @@ import pytest
 
 import holdfast as hf
 from holdfast.model import WorkerId
+from tests.nursery import Forked, eventually
 from tests.ownership import agents
-from tests.ownership.workers import LEASE_S, Place, Worker, is_free, until
+from tests.ownership.place import LEASE_S, Place, is_free
 
 Live = Callable[[Callable[[Place], Awaitable[None]]], None]
 
 
-async def taken_over(place: Place, run: hf.Run[Any], gate: str, **options: Any) -> tuple[Worker, Worker]:
+async def taken_over(place: Place, run: hf.Run[Any], gate: str, **options: Any) -> tuple[Forked, Forked]:
     """A worker is stopped at a gate past its lease; another one has the run and stands at the gate."""
     old = place.worker(**options)
     await place.wait_reached(gate, old)
@@ -29,7 +30,7 @@ async def taken_over(place: Place, run: hf.Run[Any], gate: str, **options: Any) 
     return old, new
 
 
-async def stopped_at(place: Place, call: hf.Call[Any], point: str, *, signals: int = 0) -> tuple[hf.Run[Any], Worker]:
+async def stopped_at(place: Place, call: hf.Call[Any], point: str, *, signals: int = 0) -> tuple[hf.Run[Any], Forked]:
     """A run whose worker has stopped at a point, outside of any transaction."""
     name, _, count = point.partition("@")
     for _ in range(5):
@@ -40,7 +41,7 @@ async def stopped_at(place: Place, call: hf.Call[Any], point: str, *, signals: i
         await worker.wait_stopped()
         if is_free(place.url):
             return run, worker
-        await worker.kill()
+        worker.kill()
         await run.cancel(kill=True)
     raise AssertionError(f"at {point} the process always has the store locked")
 
@@ -141,8 +142,8 @@ def test_a_worker_that_lost_its_runs_is_a_worker_again(live: Live) -> None:
         old, new = await taken_over(place, run, "gate")
         old.go_on()
         await place.is_back(old)
-        await new.kill()
-        await until(lambda: place.reached("gate").count(old.pid) == 2, what="the old worker to take the run again")
+        new.kill()
+        await eventually(lambda: place.reached("gate").count(old.pid) == 2, what="the old worker to take the run again")
         place.open("gate")
         assert await place.finished([run]) == [[10, "gate", 2]]
         assert await place.owners(run) == [old.pid, new.pid, old.pid]
@@ -167,7 +168,9 @@ def test_a_zombie_whose_row_was_removed_is_refused_its_renewal_and_loses_its_run
         before = await place.row(run)
         place.open("gate", old)
         old.go_on()
-        await until(lambda: any("lease.lost" in line for line in place.log_of(old)), what="the renewal to be refused")
+        await eventually(
+            lambda: any("lease.lost" in line for line in place.log_of(old)), what="the renewal to be refused"
+        )
         await asyncio.sleep(0.3)
         assert await place.row(run) == before
         place.open("gate", new)

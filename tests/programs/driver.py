@@ -20,12 +20,13 @@ from holdfast.history import note_of
 from holdfast.model import Kind, RunFilter, RunId, Status
 from holdfast.testing import Ledger
 from holdfast.testing.ledger import VARIABLE as LEDGER
+from tests.nursery import Nursery
 from tests.programs.agents import VARIABLE as WORLD
 from tests.programs.agents import deeds_of, program
 from tests.programs.checks import check, input_of, look, rows_of, story
 from tests.programs.trees import NEVER, Node, answer_value, mix, signal_values
-from tests.programs.worker import settings
-from tests.programs.workers import Process, Workers, torment
+from tests.programs.workers import Process, Workers, settings, torment
+from tests.workers import Place
 
 log = logging.getLogger("holdfast.tests.programs")
 
@@ -82,7 +83,7 @@ class Batch:
     late: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     stories: list[str] = field(default_factory=list)
-    processes: dict[int, Process] = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
 
     def __str__(self) -> str:
         return (
@@ -213,7 +214,7 @@ class People:
         now = now_us()
         for doubt in await self._app.in_doubt():
             seen = self._doubts.setdefault((doubt.run_id, doubt.key, doubt.attempt), now)
-            stops = [stop for process in self._workers.all.values() for stop in process.stops]
+            stops = [stop for process in self._workers.all for stop in process.stops]
             if any(began <= seen and ended > now - 300_000 for began, ended in stops):
                 continue
             acted = [deed for deed in deeds_of(doubt.idempotency_key) if deed.what == "act"]
@@ -233,14 +234,15 @@ class People:
             await asyncio.wait(self._sending)
 
 
-async def _run_batch(batch: Batch, folder: Path, trees: Sequence[Node], plan: Plan) -> None:
+async def _run_batch(batch: Batch, folder: Path, nursery: Nursery, trees: Sequence[Node], plan: Plan) -> None:
     chance = random.Random(f"batch {batch.seed}")
-    url, world = str(folder / "store.db"), folder / "world"
-    env = {WORLD: str(world), LEDGER: str(folder / "ledger.jsonl")}
-    log_file = folder / "workers.log"
+    world, ledger = folder / "world", Ledger(folder / "ledger.jsonl")
+    place = Place(folder, nursery, agents=program.fn.__module__, settings=settings(plan.lease_s))
+    place.env |= {WORLD: str(world), LEDGER: str(ledger.path)}
+    url = place.url
     async with (
-        hf.connect(url, settings=settings(plan.lease_s)) as app,
-        Workers(url, env, log_file, lease_s=plan.lease_s) as workers,
+        hf.connect(url, settings=hf.Settings(**settings(plan.lease_s))) as app,
+        Workers(place, lease_s=plan.lease_s) as workers,
     ):
         lane = plan.lane
         if lane is not None:
@@ -287,16 +289,20 @@ async def _run_batch(batch: Batch, folder: Path, trees: Sequence[Node], plan: Pl
     for told in left.runs.values():
         batch.taken_over.update(note["proof"] for note in map(note_of, told.records) if note.get("lost"))
     batch.doubts = sum(r.kind == Kind.settled for told in left.runs.values() for r in told.records)
-    ledger = Ledger(env[LEDGER]) if not plan.stops else None  # who was stopped may act late
     found = check(
-        left, url, trees, was_stopped=workers.was_stopped, ledger=ledger, cancelled=frozenset(people.cancelled)
+        left,
+        url,
+        trees,
+        was_stopped=workers.was_stopped,
+        ledger=None if plan.stops else ledger,  # who was stopped may act late
+        cancelled=frozenset(people.cancelled),
     )
     for run_id, problems in found.wrong.items():
         batch.problems += [f"{run_id or 'the store'}: {each}" for each in problems]
         if run_id is not None:
             batch.stories.append(story(left.runs[run_id]))
     if workers.problems:
-        batch.stories.insert(0, "log of the workers:\n" + workers.log.read_text()[-8000:])
+        batch.stories.insert(0, "log of the workers:\n" + place.log.read_text()[-8000:])
     batch.late = found.late
 
 
@@ -313,14 +319,14 @@ async def _too_late(app: hf.Holdfast, trees: Sequence[Node], problems: list[str]
             pass
 
 
-def run_batch(folder: Path, trees: Sequence[Node], *, seed: str, plan: Plan) -> Batch:
+def run_batch(folder: Path, nursery: Nursery, trees: Sequence[Node], *, seed: str, plan: Plan) -> Batch:
     """Run programs to their ends while workers die, and compare everything with what the programs say."""
     (folder / "world").mkdir(parents=True)
     batch = Batch(seed, len(trees))
     before = os.environ.get(WORLD)
     os.environ[WORLD] = str(folder / "world")  # people look into the same world
     try:
-        asyncio.run(_run_batch(batch, folder, trees, plan))
+        asyncio.run(_run_batch(batch, folder, nursery, trees, plan))
     finally:
         if before is None:
             del os.environ[WORLD]

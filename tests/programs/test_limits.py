@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.testing import Ledger, LedgerLine
+from tests.nursery import Nursery
 from tests.programs.driver import Lane, Plan, run_batch
 from tests.programs.trees import Node
 from tests.programs.workers import Process
@@ -14,7 +15,7 @@ from tests.programs.workers import Process
 LANE = Lane("lane", concurrency=3, per_key=1, keys=5)
 
 
-def spans(lines: Sequence[LedgerLine], processes: Mapping[int, Process]) -> list[tuple[int, int, str]]:
+def spans(lines: Sequence[LedgerLine], processes: Sequence[Process]) -> list[tuple[int, int, str]]:
     """From when to when each body ran, and for which run. One that was killed ended no later than its process."""
     begun: dict[tuple[int, str, str, int], int] = {}
     found: list[tuple[int, int, str]] = []
@@ -25,7 +26,7 @@ def spans(lines: Sequence[LedgerLine], processes: Mapping[int, Process]) -> list
         else:
             found.append((begun.pop(call), line.at, line.run))
     for (pid, run, _, _), at in begun.items():
-        died = processes[pid].died
+        died = next(each.died for each in reversed(processes) if each.pid == pid and each.born <= at)
         assert died is not None, f"a body of {run} in process {pid} began and never ended"
         found.append((at, max(at, died), run))
     return found
@@ -50,7 +51,7 @@ def test_the_measure_sees_runs_that_overlap() -> None:
     assert most_at_once(found, {"a": "x", "b": "y", "c": "x"}) == {"x": 1, "y": 1}
 
 
-def test_no_more_runs_than_a_queue_allows_are_at_work_at_once(tmp_path: Path) -> None:
+def test_no_more_runs_than_a_queue_allows_are_at_work_at_once(tmp_path: Path, nursery: Nursery) -> None:
     """The lease is long here: a worker is taken for dead only when it is, so nobody acts late."""
     trees = [
         Node(
@@ -60,7 +61,7 @@ def test_no_more_runs_than_a_queue_allows_are_at_work_at_once(tmp_path: Path) ->
         )
         for n in range(30)
     ]
-    batch = run_batch(tmp_path, trees, seed="lane", plan=Plan(aims=0.0, most_s=15, lease_s=30.0, lane=LANE))
+    batch = run_batch(tmp_path, nursery, trees, seed="lane", plan=Plan(aims=0.0, most_s=15, lease_s=30.0, lane=LANE))
     batch.assert_well()
     assert batch.kills >= 5
     found = spans(Ledger(tmp_path / "ledger.jsonl").lines(), batch.processes)

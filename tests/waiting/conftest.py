@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting.workers import Nursery, Place
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+from tests.nursery import Nursery
+from tests.waiting.place import Place
 
 
 @pytest.fixture

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from tests.waiting.workers import Nursery, Place, points
+from tests.nursery import Nursery
+from tests.waiting.place import Place
 
 Drive = Callable[[Place, Holdfast], Awaitable[Any]]
 
@@ -33,6 +35,16 @@ class Lives:
 
     def __str__(self) -> str:
         return f"{len(self.killed_at)} kills ({', '.join(sorted(set(self.killed_at)))})"
+
+
+def points(trace: Path) -> list[str]:
+    """The crash points in a trace, each with how often it was passed by then."""
+    times: Counter[str] = Counter()
+    found = []
+    for name in trace.read_text().split():
+        times[name] += 1
+        found.append(f"{name}@{times[name]}")
+    return found
 
 
 def live(folder: Path, nursery: Nursery, drive: Drive, *, only: Sequence[str] = ("*",), most: int = 1000) -> Lives:

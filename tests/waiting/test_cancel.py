@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from tests.nursery import Nursery, eventually
 from tests.waiting import agents
 from tests.waiting.lives import live
-from tests.waiting.workers import Nursery, Place, eventually, noted, until
+from tests.waiting.place import Place
+from tests.workers import noted, until
 
 # running
 
@@ -323,6 +325,7 @@ def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(place: Place) -> N
             with place.working():
                 run = await app.start(agents.tidy(), id="r")
                 await eventually(lambda: place.done("dawdle"))
+                await noted(run, "look", times=3)  # on disk: when it is replayed, it is in the middle of its work
             await run.cancel(timeout=0.1)
             place.worker()
             await until(run, "cancelled")

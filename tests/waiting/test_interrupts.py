@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from tests.nursery import Nursery, eventually
 from tests.waiting import agents
 from tests.waiting.lives import live
-from tests.waiting.workers import Nursery, Place, asked, eventually, noted, until
+from tests.waiting.place import Place
+from tests.workers import asked, noted, until
 
 log: list[str] = []
 
@@ -244,14 +246,30 @@ def test_a_wait_of_the_main_line_does_not_end_while_a_handler_works(is_parked: b
 
 
 def test_a_run_does_not_end_while_a_handler_works(tmp_path: Path) -> None:
+    is_interrupted = asyncio.Event()
+
+    @hf.step
+    async def last() -> str:
+        await is_interrupted.wait()
+        return "the last"
+
+    @hf.agent
+    async def brief() -> str:
+        return await last()
+
+    @brief.on_interrupt
+    async def lengthy(message: list[str], main: hf.MainLine) -> bool:
+        is_interrupted.set()
+        for each in message:
+            await note(each)
+        return main.last is None
+
     async def run() -> None:
-        async with hf.connect(str(tmp_path / "s.db"), agents=[works]) as app:
-            run = await app.start(works(1))
-            await eventually(lambda: log)
-            reply = await run.interrupt({"notes": ["a", "b", "c", "d"]}, timeout=5)
-            assert reply["last"] is None
-            assert log[-4:] == ["a", "b", "c", "d"]
-            assert await run.result(timeout=5) == [0]
+        async with hf.connect(str(tmp_path / "s.db"), agents=[brief]) as app:
+            run = await app.start(brief())
+            assert await run.interrupt(["a", "b", "c", "d"], timeout=5) is True
+            assert log == ["a", "b", "c", "d"]
+            assert await run.result(timeout=5) == "the last"
 
     asyncio.run(run())
 

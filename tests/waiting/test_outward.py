@@ -9,9 +9,11 @@ import pytest
 
 import holdfast as hf
 from holdfast.testing import assert_survives
+from tests.nursery import Nursery
 from tests.waiting import agents
 from tests.waiting.lives import Drive, live
-from tests.waiting.workers import Nursery, Place, asked, until
+from tests.waiting.place import Place
+from tests.workers import asked, until
 
 ONLY = ("send.*", "effect.after_body", "event.*")
 

@@ -13,8 +13,10 @@ import pytest
 import holdfast as hf
 from holdfast.model import Kind
 from holdfast.testing import Clock
+from tests.nursery import eventually
 from tests.waiting import agents
-from tests.waiting.workers import Place, asked, eventually, noted, until
+from tests.waiting.place import Place
+from tests.workers import asked, noted, until
 
 
 @hf.agent

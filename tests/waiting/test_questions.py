@@ -16,9 +16,11 @@ from pydantic import BaseModel, Field
 
 import holdfast as hf
 from holdfast.testing import Clock
+from tests.nursery import Nursery, eventually
 from tests.waiting import agents
 from tests.waiting.lives import live
-from tests.waiting.workers import Nursery, Place, asked, eventually, noted, until
+from tests.waiting.place import Place
+from tests.workers import asked, noted, until
 
 
 class Where(Enum):
@@ -460,13 +462,13 @@ def test_what_was_seen_is_what_is_decided(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
             run = await app.start(agents.shows(), id="r")
-            with place.working(TEXT="pay 10"):
+            with place.working(env={"TEXT": "pay 10"}):
                 (seen,) = await asked(run)
                 await until(run, "waiting")
             await run.pause()
             await run.send("wake", 1)
             await run.resume()
-            with place.working(TEXT="pay 1000"):
+            with place.working(env={"TEXT": "pay 1000"}):
                 await noted(run, "unstable")
                 (now,) = await asked(run)
                 async with asyncio.timeout(10):

@@ -9,9 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
+from tests.nursery import Nursery
 from tests.waiting import agents
 from tests.waiting.lives import live
-from tests.waiting.workers import Nursery, Place, until
+from tests.waiting.place import Place
+from tests.workers import until
 
 
 class Cart(BaseModel):

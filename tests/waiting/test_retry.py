@@ -10,8 +10,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.model import Kind
+from tests.nursery import eventually
 from tests.waiting import agents
-from tests.waiting.workers import FOLDER, Place, asked, eventually, until
+from tests.waiting.place import FOLDER, Place
+from tests.workers import asked, until
 
 
 def test_a_retry_does_anew_what_the_cancellation_cut_off(tmp_path: Path) -> None:

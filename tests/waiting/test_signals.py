@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,9 +13,11 @@ import pytest
 
 import holdfast as hf
 from holdfast.testing import Clock
+from tests.nursery import Nursery, eventually
 from tests.waiting import agents
 from tests.waiting.lives import live
-from tests.waiting.workers import Nursery, Place, asked, eventually, until
+from tests.waiting.place import Place
+from tests.workers import asked, until
 
 number = hf.Signal("number", int)
 word = hf.Signal("word", str)
@@ -94,10 +95,10 @@ def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(plac
         async with place.client() as app:
             worker = place.worker(fault="park.before:stop@1")
             run = await app.start(agents.collect(1), id="r")
-            await asyncio.to_thread(worker.wait_stopped)
+            await worker.wait_stopped()
             assert await run.send("number", 5)
             assert await run.status() == "running"
-            worker.send(signal.SIGCONT)
+            worker.go_on()
             began = time.monotonic()
             assert await run.result(timeout=5) == [5]
             assert time.monotonic() - began < 1
@@ -112,13 +113,13 @@ def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Place) 
         async with place.client() as app:
             worker = place.worker(fault="park.after:stop@1")
             run = await app.start(agents.collect(1), id="r")
-            await asyncio.to_thread(worker.wait_stopped)
+            await worker.wait_stopped()
             assert await run.status() == "waiting"
             assert await run.send("number", 5)
             assert await run.status() == "queued"
             place.worker()
             assert await run.result(timeout=5) == [5]
-            worker.send(signal.SIGCONT)
+            worker.go_on()
 
     asyncio.run(run())
 

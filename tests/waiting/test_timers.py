@@ -15,9 +15,11 @@ import holdfast as hf
 from holdfast.clock import now_us
 from holdfast.model import Kind, Record
 from holdfast.testing import Clock
+from tests.nursery import Nursery
 from tests.waiting import agents
 from tests.waiting.lives import live
-from tests.waiting.workers import Nursery, Place, noted, until
+from tests.waiting.place import Place
+from tests.workers import noted, until
 
 Sleep = Callable[[datetime], dict[str, Any]]
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from tests.nursery import Nursery
 from tests.waiting import agents
-from tests.waiting.workers import Nursery, Place, until
+from tests.waiting.place import Place
+from tests.workers import until
 
 LINES, ROUNDS = 4, 5
 

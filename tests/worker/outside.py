@@ -1,10 +1,4 @@
-"""A world in which triggers start runs, without anybody who executes them: a real store, and processes to be killed.
-
-    python -m tests.worker.outside URL [kill]
-
-keeps the triggers of a store going and delivers events until it is killed. With `kill`, it kills itself right after the
-first run is durable, before the trigger hears of it.
-"""
+"""A world in which triggers start runs, without anybody who executes them: a real store, and processes to be killed."""
 
 from __future__ import annotations
 
@@ -14,9 +8,7 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from holdfast import clock
@@ -24,11 +16,9 @@ from holdfast.config import Settings
 from holdfast.model import Definition, Kind, Mail, RunFilter, RunId, RunRow, Status
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.testing.processes import environment
 from holdfast.testing.samples import extend, unborn
 from holdfast.worker.triggers import TriggeredStart, Triggers
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.nursery import Forked, Nursery
 
 
 class World:
@@ -132,27 +122,29 @@ async def counted(here: World, *, received: int, matched: int, started: int) -> 
 
 
 @contextlib.contextmanager
-def process(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that keeps the triggers of a store going."""
-    command = [sys.executable, "-m", "tests.worker.outside", str(folder / "runs.db"), *arguments]
-    with subprocess.Popen(command, cwd=ROOT, env=environment(env)) as running:
-        try:
-            yield running
-        finally:
-            running.kill()
+def process(folder: Path, nursery: Nursery, *, kills: bool = False, fault: str = "") -> Iterator[Forked]:
+    """A process that keeps the triggers of a store going and delivers events.
+
+    With `kills`, it kills itself right after the first run is durable, before the trigger hears of it.
+    """
+    log = folder / "log.txt"
+    running = nursery.start(keep_going, log=log, fault=fault, path=str(folder / "runs.db"), kills=kills)
+    try:
+        yield running
+    finally:
+        running.kill()
 
 
-async def _serve(path: str, kills: bool) -> None:
-    store = open_store(path, settings=Settings())
-    await store.open()
-    here = World(store, rescan_s=0.5)
-    if kills:
-        here.after_start = lambda: os.kill(os.getpid(), signal.SIGKILL)
-    async with going(here):
-        while True:
-            await here.triggers.deliver_due(clock.now_us())
-            await asyncio.sleep(0.05)
+def keep_going(path: str, kills: bool) -> None:
+    async def serve() -> None:
+        store = open_store(path, settings=Settings())
+        await store.open()
+        here = World(store, rescan_s=0.5)
+        if kills:
+            here.after_start = lambda: os.kill(os.getpid(), signal.SIGKILL)
+        async with going(here):
+            while True:
+                await here.triggers.deliver_due(clock.now_us())
+                await asyncio.sleep(0.05)
 
-
-if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1], "kill" in sys.argv))
+    asyncio.run(serve())

@@ -15,6 +15,7 @@ from holdfast.errors import RunFinished, StoreError, Unserialisable, UsageError
 from holdfast.model import RunId, Status
 from holdfast.worker.triggers import FileChange, Triggers, emit
 from holdfast.worker.triggers.events import CLAIM_US, KEPT_US
+from tests.nursery import Nursery
 from tests.worker.logged import logged
 from tests.worker.outside import World, process, until, world
 
@@ -359,7 +360,7 @@ async def deliver_again(here: World, event: str) -> None:
 @pytest.mark.parametrize("point", ["event.before_delivery", "event.after_delivery", "define.after_commit"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_process_killed_while_it_delivers_leaves_nothing_undone_and_nothing_done_twice(
-    tmp_path: Path, point: str, count: int
+    tmp_path: Path, nursery: Nursery, point: str, count: int
 ) -> None:
     async def main() -> None:
         async with world(tmp_path) as here:
@@ -368,9 +369,9 @@ def test_a_process_killed_while_it_delivers_leaves_nothing_undone_and_nothing_do
             await here.declare_agent("listens", "paid")
             await here.waiting_run("r_1", "listens")
             events = [await emit(here.store, "paid", value=n, dedup=None, now=clock.now_us()) for n in range(3)]
-            with process(tmp_path, env={"HOLDFAST_FAULT": f"{point}:kill@{count}"}) as killed:
-                assert await asyncio.to_thread(killed.wait, 30) == -9
-            with process(tmp_path):
+            with process(tmp_path, nursery, fault=f"{point}:kill@{count}") as killed:
+                assert await killed.wait_dead(30) == -9
+            with process(tmp_path, nursery):
                 await until(lambda: has_delivered(here, 3))
             assert sorted(row.id for row in await here.runs()) == sorted(f"{t}:{e}" for t in "tu" for e in events)
             assert sorted(await here.signals("r_1")) == sorted(("paid", n, e) for n, e in enumerate(events))

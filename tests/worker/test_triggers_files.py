@@ -17,6 +17,7 @@ import pytest
 from holdfast.errors import StoreError
 from holdfast.worker.triggers import FileChange
 from holdfast.worker.triggers.scanning import Pattern, differing
+from tests.nursery import Nursery
 from tests.worker.logged import logged
 from tests.worker.outside import World, counted, going, process, until, world
 
@@ -180,8 +181,12 @@ def test_deletions_are_reported_if_asked_for_and_a_file_that_comes_again_is_crea
                 put(inbox, b="changes are not asked for")
                 (inbox / "a.txt").unlink()
                 await has(here, ("a.txt", "deleted", 1), ("a.txt", "created", 1), ("a.txt", "deleted", 1))
-            paths = {json.loads(each.body)["path"] for each in await here.store.definitions("file:t")}
-            assert paths == {str(inbox / "b.txt")}
+
+                async def is_forgotten() -> bool:
+                    known = [json.loads(each.body)["path"] for each in await here.store.definitions("file:t")]
+                    return known == [str(inbox / "b.txt")]
+
+                await until(is_forgotten)
 
     asyncio.run(main())
 
@@ -345,7 +350,7 @@ def test_what_changes_while_nobody_is_there_is_found_later(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_several_workers_start_each_run_once(tmp_path: Path) -> None:
+def test_several_workers_start_each_run_once(tmp_path: Path, nursery: Nursery) -> None:
     async def main() -> None:
         inbox = inbox_of(tmp_path)
         async with world(tmp_path, rescan_s=0.1) as one, world(tmp_path, rescan_s=0.1) as two:
@@ -353,7 +358,7 @@ def test_several_workers_start_each_run_once(tmp_path: Path) -> None:
             await asyncio.gather(*(each.triggers.declare(source, "read", name="t") for each in (one, two)))
             expected: list[tuple[str, str, int]] = []
             async with going(one), going(two):
-                with process(tmp_path), process(tmp_path):
+                with process(tmp_path, nursery), process(tmp_path, nursery):
                     for number in range(1, 6):
                         put(inbox, **{f"f{n}": f"{number}" * number for n in range(40)})
                         change = "created" if number == 1 else "changed"
@@ -366,8 +371,10 @@ def test_several_workers_start_each_run_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("env", [{}, *({"HOLDFAST_FAULT": f"define.after_commit:kill@{n}"} for n in (1, 2, 3))])
-def test_a_process_killed_in_between_leaves_each_file_to_be_reported_once(tmp_path: Path, env: dict[str, str]) -> None:
+@pytest.mark.parametrize("fault", ["", *(f"define.after_commit:kill@{n}" for n in (1, 2, 3))])
+def test_a_process_killed_in_between_leaves_each_file_to_be_reported_once(
+    tmp_path: Path, nursery: Nursery, fault: str
+) -> None:
     """Killed right after a run is durable, after the cursors were moved, after they were settled, or counted."""
 
     async def main() -> None:
@@ -375,10 +382,10 @@ def test_a_process_killed_in_between_leaves_each_file_to_be_reported_once(tmp_pa
         async with world(tmp_path) as here:
             await here.triggers.declare(fast(inbox / "*.txt", kinds=("created", "deleted")), "read", name="t")
             put(inbox, a="a", b="bb")
-            with process(tmp_path, *(() if env else ("kill",)), env=env) as killed:
-                assert await asyncio.to_thread(killed.wait, 30) == -9
+            with process(tmp_path, nursery, kills=not fault, fault=fault) as killed:
+                assert await killed.wait_dead(30) == -9
             put(inbox, c="ccc")
-            with process(tmp_path):
+            with process(tmp_path, nursery):
                 await has(here, ("a.txt", "created", 1), ("b.txt", "created", 2), ("c.txt", "created", 3))
                 await until(lambda: is_settled(here))
             assert len(await here.runs()) == 3
@@ -386,17 +393,17 @@ def test_a_process_killed_in_between_leaves_each_file_to_be_reported_once(tmp_pa
     asyncio.run(main())
 
 
-def test_a_process_killed_after_a_deletion_was_reported_reports_it_once(tmp_path: Path) -> None:
+def test_a_process_killed_after_a_deletion_was_reported_reports_it_once(tmp_path: Path, nursery: Nursery) -> None:
     async def main() -> None:
         inbox = inbox_of(tmp_path)
         put(inbox, a="a")
         async with world(tmp_path) as here:
             await here.triggers.declare(fast(inbox / "*.txt", kinds=("created", "deleted")), "read", name="t")
             (inbox / "a.txt").unlink()
-            with process(tmp_path, "kill") as killed:
-                assert await asyncio.to_thread(killed.wait, 30) == -9
+            with process(tmp_path, nursery, kills=True) as killed:
+                assert await killed.wait_dead(30) == -9
             put(inbox, a="a")  # before the deletion is settled
-            with process(tmp_path):
+            with process(tmp_path, nursery):
                 await has(here, ("a.txt", "deleted", 1), ("a.txt", "created", 1))
 
     asyncio.run(main())

@@ -21,6 +21,7 @@ from nats.js.api import ConsumerInfo
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.worker.triggers import NatsQueue, TriggeredStart, Triggers
+from tests.nursery import Nursery
 from tests.worker.logged import logged
 from tests.worker.outside import World, counted, going, process, until, world
 
@@ -157,15 +158,15 @@ def test_a_message_starts_its_run_at_once(tmp_path: Path, server: Server) -> Non
 
 
 def test_a_worker_killed_before_it_acknowledged_gets_the_message_again_and_starts_no_second_run(
-    tmp_path: Path, server: Server
+    tmp_path: Path, nursery: Nursery, server: Server
 ) -> None:
     async def main() -> None:
         await server.create_stream()
         await server.publish(b"1")
         async with world(tmp_path) as here:
             await here.triggers.declare(server.queue(), "take", name="t")
-            with process(tmp_path, "kill") as killed:
-                assert await asyncio.to_thread(killed.wait, 30) == -9
+            with process(tmp_path, nursery, kills=True) as killed:
+                assert await killed.wait_dead(30) == -9
             assert await data_of(here) == [1]
             assert (await server.consumer()).num_ack_pending == 1
             async with going(here):

@@ -341,7 +341,13 @@ async def _wait_child(scope: Scope, call: Call[R], key: str, *, was_cancelled: b
 async def _give_up(run: RunContext, call: Call[Any], key: str, began: int) -> None:
     """Nobody waits for the child any more: it is cancelled too."""
     run.journal.add(Kind.cancelled, key, call.agent.name, tick=run.ticks.tick, took=elapsed_us(began))
-    await run.host.cancel_child(child_id(run, key), parent=run)
+
+    async def cancel() -> None:
+        # Why nobody waits any more is on disk first: a crash must not bring back a run that waits for one cancelled.
+        await run.journal.barrier()
+        await run.host.cancel_child(child_id(run, key), parent=run)
+
+    await to_its_end(run, cancel())
 
 
 async def _end_of(run: RunContext, child: RunId, key: str, name: str) -> Callable[[Coder[Any]], Any]:

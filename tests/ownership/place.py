@@ -1,0 +1,137 @@
+"""Where workers are taken over from: a store, a ledger, and agents that are held at gates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import apsw
+
+import holdfast as hf
+from holdfast.model import Record, RunId, RunRow
+from holdfast.testing import Ledger
+from holdfast.testing.ledger import VARIABLE
+from tests import workers
+from tests.nursery import Forked, Nursery, eventually
+from tests.ownership import agents
+from tests.workers import seen
+
+#: Short, so that nobody waits for long.
+LEASE_S = 1.0
+QUICK: dict[str, Any] = {"lease_s": LEASE_S, "renew_s": 0.2, "sweep_s": 0.1, "block_warning_s": 0.4}
+
+
+def is_free(path: str) -> bool:
+    """Can somebody write to the store?"""
+    connection = apsw.Connection(path)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except apsw.BusyError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+class Place(workers.Place):
+    """A folder with a store, a ledger and workers; use it with `async with`."""
+
+    def __init__(self, folder: Path, nursery: Nursery) -> None:
+        super().__init__(folder, nursery, agents=agents.__name__, settings=QUICK, level="INFO")
+        self.ledger = Ledger(folder / "ledger.jsonl")
+        self.env[VARIABLE] = str(self.ledger.path)
+        self.app = self.client()
+
+    async def __aenter__(self) -> Self:
+        await self.app.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self.__exit__(*error)
+        await self.app.__aexit__(*error)
+
+    async def stop(self, worker: Forked) -> None:
+        """SIGSTOP, but not inside a transaction: the file would stay locked until the process goes on."""
+        while True:
+            worker.send(signal.SIGSTOP)
+            await worker.wait_stopped()
+            if is_free(self.url):
+                return
+            worker.go_on()
+            await asyncio.sleep(0.01)
+
+    # gates in agents
+
+    def reached(self, name: str) -> list[int]:
+        """The processes that came to a gate, in order."""
+        path = self.folder / f"{name}.reached"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    async def wait_reached(self, name: str, worker: Forked, timeout_s: float = 15) -> None:
+        await eventually(lambda: worker.pid in self.reached(name), timeout_s, what=f"worker {worker.pid} at {name}")
+
+    def open(self, name: str, worker: Forked | None = None) -> None:
+        """Let a worker pass a gate; None: everybody."""
+        (self.folder / (f"{name}.open" if worker is None else f"{name}.open.{worker.pid}")).touch()
+
+    # what is known
+
+    async def row(self, run: hf.Run[Any]) -> RunRow:
+        row = await self.app._store.run(RunId(run.id))
+        assert row is not None
+        return row
+
+    async def records(self, run: hf.Run[Any]) -> list[Record]:
+        return await self.app._store.records(RunId(run.id))
+
+    async def owners(self, run: hf.Run[Any]) -> list[int]:
+        """The processes that had a run, in order."""
+        return [json.loads(r.payload or "{}")["pid"] for r in await self.records(run) if r.kind == "claimed"]
+
+    async def is_at(self, run: hf.Run[Any], *statuses: str, timeout_s: float = 15) -> RunRow:
+        """Wait until a run has one of these states."""
+        return await seen(
+            lambda: self.row(run),
+            lambda row: row.status in statuses,
+            timeout_s=timeout_s,
+            what=lambda row: f"{run.id} is {row.status} ({row.reason}), not {' or '.join(statuses)}",
+        )
+
+    async def is_written(self, run: hf.Run[Any]) -> None:
+        """Wait until what a run did so far is on disk; it is held at a gate."""
+        head = -1
+        while (row := await self.row(run)).head_seq != head:
+            head = row.head_seq
+            await asyncio.sleep(0.15)
+
+    async def at_work(self, *workers: Forked) -> None:
+        wanted = {each.pid for each in workers}
+        await seen(
+            self.app.workers,
+            lambda infos: wanted <= {each.pid for each in infos if each.alive},
+            timeout_s=15,
+            what=lambda infos: f"of {wanted} not all work: {infos}",
+        )
+
+    async def is_back(self, worker: Forked) -> None:
+        """Wait until a worker that was stopped has caught up: it renewed its lease, and had the time to be refused."""
+        await self.at_work(worker)
+        await asyncio.sleep(0.5)
+
+    def begun(self, key: str, run: hf.Run[Any] | None = None) -> list[int]:
+        """The processes in which the body of a call began."""
+        lines = [line for line in self.ledger.lines() if line.what == "begin" and line.key == key]
+        return [line.pid for line in lines if run is None or line.run == run.id]
+
+    def log_of(self, worker: Forked) -> list[str]:
+        lines = self.log.read_text().splitlines()
+        return [line.partition(" ")[2] for line in lines if line.startswith(f"{worker.pid} ")]
+
+    async def finished(self, runs: Iterable[hf.Run[Any]], timeout_s: float = 30) -> list[Any]:
+        async with asyncio.timeout(timeout_s):
+            return list(await asyncio.gather(*(run.result() for run in runs)))

@@ -1,0 +1,52 @@
+"""The worker processes of the tests themselves: a test must never take one for another."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.nursery import Forked, Nursery, eventually
+from tests.waiting import agents
+from tests.waiting.place import Place
+
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
+
+
+def worker_with_pid(place: Place, pid: int) -> Forked:
+    for _ in range(50):
+        try:
+            LAST_PID.write_text(str(pid - 1))
+        except OSError:
+            pytest.skip("the next pid can be chosen by root only")
+        worker = place.worker()
+        if worker.pid == pid:
+            return worker
+        worker.kill()  # somebody else was faster
+    pytest.skip(f"pid {pid} is never free")
+
+
+def test_a_worker_with_the_pid_of_a_dead_one_lives(tmp_path: Path, nursery: Nursery) -> None:
+    with Place(tmp_path, nursery) as place:
+        old = place.worker()
+        old.kill()
+        new = worker_with_pid(place, old.pid)
+        old.kill()
+        old.send(signal.SIGKILL)
+
+        async def work() -> list[int]:
+            async with place.client() as app:
+                return await (await app.start(agents.collect(0))).result(timeout=10)
+
+        assert asyncio.run(work()) == []
+        assert new.code is None
+        assert old.code == -9
+
+
+def test_no_worker_outlives_the_process_that_asked_for_it(tmp_path: Path) -> None:
+    nursery = Nursery()
+    worker = Place(tmp_path, nursery).worker()
+    nursery.close()
+    asyncio.run(eventually(lambda: not Path(f"/proc/{worker.pid}").exists(), what="the worker to be gone"))
