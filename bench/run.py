@@ -24,6 +24,7 @@ from pathlib import Path
 import apsw
 
 import holdfast as hf
+import postgres
 import waiting
 
 
@@ -225,6 +226,7 @@ GOALS = {
     "bytes per small step on disk": (300, False),
     "import holdfast, ms": (120, False),
     "holdfast runs, s": (0.3, False),
+    **postgres.GOALS,
 }
 
 
@@ -235,6 +237,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR", ".")) as folder:
         bench = Bench(Path(folder).resolve())
+        pg = postgres.Postgres(bench.folder, bench.found)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "steps": bench.sequential_steps,
             "effects": bench.sequential_effects,
@@ -248,12 +251,21 @@ def main() -> int:
             "queued": bench.starts,
             "parked": bench.parked,
             "startup": bench.start_up,
+            "pg_steps": pg.sequential_steps,
+            "pg_effects": pg.sequential_effects,
+            "pg_runs": pg.many_runs,
+            "pg_two": pg.two_workers,
+            "pg_claims": pg.claims,
         }
         bench.found["raw commits/s before"] = bench.raw_commits()
-        for name, part in parts.items():
-            if options.only in name or (name == "one" and options.only == "startup"):
-                print(f"… {name}", file=sys.stderr)
-                asyncio.run(part())  # type: ignore[arg-type]
+        try:
+            for name, part in parts.items():
+                is_meant = options.only in name and name.startswith("pg_") <= (options.only[:2] in ("", "pg"))
+                if is_meant or (name == "one" and options.only == "startup"):
+                    print(f"… {name}", file=sys.stderr)
+                    asyncio.run(part())  # type: ignore[arg-type]
+        finally:
+            pg.close()
         bench.found["raw commits/s after"] = bench.raw_commits()
     if options.json:
         print(json.dumps(bench.found, indent=1))

@@ -1,4 +1,4 @@
-"""What all tests share: worker processes, and that no test may leave a broken promise in a store."""
+"""What all tests share: worker processes, a database for who asks for one, and that no promise may be broken."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import holdfast as hf
+from holdfast.store import open_store
+from holdfast.testing import check_history
 from holdfast.testing.fixtures import histories_hold, pytest_configure
+from holdfast.testing.postgres import Databases
+from holdfast.testing.reading import in_own_loop
 from tests.nursery import Nursery
 
 __all__ = ["histories_hold", "pytest_configure"]
@@ -24,9 +28,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("corrupts")
 
 
+def migrate(url: str) -> None:
+    async def opened() -> None:
+        store = open_store(url, settings=hf.Settings())
+        await store.open()
+        await store.close()
+
+    in_own_loop(opened)  # the test may have a loop running
+
+
+@pytest.fixture(scope="session")
+def postgres_databases() -> Iterator[Databases]:
+    """One PostgreSQL server for the tests of this process, started when the first of them asks for a database."""
+    with Databases(migrate) as databases:
+        yield databases
+
+
+@pytest.fixture
+def postgres_url(postgres_databases: Databases, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database of the test's own, with Holdfast's tables; its histories are checked when the test is over."""
+    url = postgres_databases.fresh()
+    yield url
+    try:
+        if request.node.get_closest_marker("corrupts") is None:
+            assert check_history(url) == []
+    finally:
+        postgres_databases.drop(url)
+
+
 def pytest_sessionstart() -> None:
     """Thousands of processes are started: none of them compiles Holdfast, even where Python is told to keep nothing."""
-    compileall.compile_dir(Path(holdfast.__file__).parent, quiet=1)
+    compileall.compile_dir(Path(hf.__file__).parent, quiet=1)
 
 
 @pytest.fixture(scope="session")

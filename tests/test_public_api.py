@@ -11,11 +11,12 @@ import holdfast
 NAMES = """
     Agent AlreadyDecided AlreadySettled AmbiguousId Approval Asked Call ConflictingStart CorruptJournal Declined
     Duration Effect EffectInDoubt EffectUndone FileChange FileEvent Holdfast HoldfastError InDoubt LeaseLost MainLine
-    NatsMessage NatsQueue NeedsHuman NestedCall NotInRun Question QuestionChanged QuestionState QueueInfo Receipt
-    ReplayMismatch ResultNotStored Retry RetryLater Run RunBlocked RunCancelled RunError RunFailed RunFinished RunInfo
-    RunNotFound Saga ScheduleInfo Settings Signal Status Step StepError Stop StoreError TriggerInfo Undecodable
-    Unserialisable UsageError Verdict WorkerInfo agent ask connect effect emit get landed not_landed now patched
-    progress race receive reducer resume rng run saga sleep start step this_run this_step timeout usage uuid4
+    NatsMessage NatsQueue NeedsHuman NestedCall NotInRun PruneResult Question QuestionChanged QuestionState QueueInfo
+    Receipt ReplayMismatch ResultNotStored RetentionInfo Retry RetryLater Run RunBlocked RunCancelled RunError
+    RunFailed RunFinished RunInfo RunMoved RunNotFound RunPruned Saga ScheduleInfo Settings Signal Status Step
+    StepError Stop StoreError TriggerInfo Undecodable Unserialisable UsageError Verdict WorkerInfo agent ask connect
+    effect emit get landed not_landed now patched progress race receive reducer resume rng run saga sleep start step
+    this_run this_step timeout usage uuid4
 """.split()
 
 #: A union of types has no docstring of its own.

@@ -29,7 +29,9 @@ from holdfast.errors import (
     RunError,
     RunFailed,
     RunFinished,
+    RunMoved,
     RunNotFound,
+    RunPruned,
     StepError,
     Stop,
     StoreError,
@@ -43,6 +45,7 @@ from holdfast.model import QuestionState, Status
 from holdfast.outward import emit
 from holdfast.people import InDoubt, Question
 from holdfast.reducer import reducer
+from holdfast.retention import PruneResult, RetentionInfo
 from holdfast.settling import Verdict, landed, not_landed
 from holdfast.transactions import transaction
 from holdfast.verbs.child import Agent, Call, MainLine, agent, get, resume, start
@@ -88,6 +91,7 @@ __all__ = [
     "NeedsHuman",
     "NestedCall",
     "NotInRun",
+    "PruneResult",
     "Question",
     "QuestionChanged",
     "QuestionState",
@@ -95,6 +99,7 @@ __all__ = [
     "Receipt",
     "ReplayMismatch",
     "ResultNotStored",
+    "RetentionInfo",
     "Retry",
     "RetryLater",
     "Run",
@@ -104,7 +109,9 @@ __all__ = [
     "RunFailed",
     "RunFinished",
     "RunInfo",
+    "RunMoved",
     "RunNotFound",
+    "RunPruned",
     "Saga",
     "ScheduleInfo",
     "Settings",

@@ -1,15 +1,16 @@
-"""Events, queues, schedules and triggers, as an app offers them."""
+"""Events, queues, schedules, triggers and retention, as an app offers them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import control
 from holdfast.errors import UsageError
 from holdfast.handle import Run
 from holdfast.model import RunFilter, Status
+from holdfast.retention import PruneResult, Retention, RetentionInfo, prune
 from holdfast.scopes import scope_or_none
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent, Call
@@ -26,6 +27,7 @@ class Administration:
     """What an app can do besides runs themselves."""
 
     _store: Store
+    _retention: Retention
     _schedules: Schedules
     _triggers: Triggers
 
@@ -220,3 +222,48 @@ class Administration:
         Example: `await app.remove_trigger("ship")`
         """
         await self._triggers.remove(name)
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta,
+        agent: str | None = None,
+        status: Sequence[Status] = (),
+        dry_run: bool = False,
+        forget: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> PruneResult:
+        """Remove what runs did that ended longer ago than that. Their tombstones stay: who they were, how they ended.
+
+        So a start with the same id, or a message with a known `dedup` id, does nothing as before; reading the run
+        raises RunPruned. Nothing is removed that something alive may need: a run stays while one of its ancestors is
+        not over for as long, while a child of it is unfinished, or a question open. `forget` also removes tombstones
+        that are so old. Killed in between, it can be called again. `progress` is told how many runs are pruned.
+
+        Example: `result = await app.prune(older_than=timedelta(days=30), agent="newsletter")`
+        """
+        return await prune(
+            self._store,
+            older_than=older_than,
+            agent=agent,
+            statuses=[Status(each) for each in status],
+            dry_run=dry_run,
+            forget=forget,
+            progress=progress,
+        )
+
+    async def retain(self, agent: str, *, keep: timedelta | None) -> None:
+        """Have workers prune the runs of an agent that ended longer ago than that; None takes the rule away.
+
+        The agent `"*"` means all that have no rule of their own. `timedelta.max` keeps runs for ever.
+
+        Example: `await app.retain("newsletter", keep=timedelta(days=30))`
+        """
+        await self._retention.set(agent, keep)
+
+    async def retention(self) -> list[RetentionInfo]:
+        """For how long runs are kept, by agent.
+
+        Example: `for rule in await app.retention(): print(rule.agent, rule.keep)`
+        """
+        return await self._retention.infos()

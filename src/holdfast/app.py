@@ -19,11 +19,12 @@ from holdfast.calls import Duration, seconds
 from holdfast.clock import now_us
 from holdfast.codec import input_of
 from holdfast.config import Settings, store_url
-from holdfast.errors import RunFinished, RunNotFound, StoreError, UsageError
+from holdfast.errors import RunFinished, RunMoved, RunNotFound, StoreError, UsageError
 from holdfast.handle import Run
 from holdfast.history import RunInfo, as_time, info_of
 from holdfast.model import FINAL, RunFilter, RunId, Status, ThreadId
 from holdfast.people import InDoubt, Question
+from holdfast.retention import Retention
 from holdfast.scopes import scope_or_none
 from holdfast.store import open_store
 from holdfast.telemetry import info
@@ -121,6 +122,7 @@ class Holdfast(Administration):
         await self._store.open()
         self._schedules = Schedules(self._store, self._start_scheduled, self._cancel_quietly)
         self._triggers = Triggers(self._store, self._start_triggered, self._signal)
+        self._retention = Retention(self._store)
         executor = self._executor = Executor(
             self._store, self._settings, self._agents, self._concurrency, self._triggers.emit
         )
@@ -132,9 +134,12 @@ class Holdfast(Administration):
                 raise
             outbox = Outbox(self._store, executor.put)
             chores = (
-                () if self._only_own else (outbox.deliver_due, self._schedules.fire_due, self._triggers.deliver_due)
+                outbox.deliver_due,
+                self._schedules.fire_due,
+                self._triggers.deliver_due,
+                self._retention.prune_due,
             )
-            self._attendant = Attendant(executor, only_own=self._only_own, chores=chores)
+            self._attendant = Attendant(executor, only_own=self._only_own, chores=() if self._only_own else chores)
             self._attendant.queues = self._queues
             self._attendant.begin()
             if not self._only_own:
@@ -152,6 +157,7 @@ class Holdfast(Administration):
             if self._attendant is not None:
                 await self._attendant.stop()
             if executor is not None:
+                await self._retention.stop()
                 await executor.close(drain_s=self._drain_s)
         finally:
             await self._store.close()
@@ -234,7 +240,7 @@ class Holdfast(Administration):
         return await control.send(self._store, RunId(run_id), name, text, dedup=dedup, by="event")
 
     async def _cancel_quietly(self, run_id: RunId) -> None:
-        with suppress(RunNotFound, RunFinished):
+        with suppress(RunNotFound, RunFinished, RunMoved):
             await control.cancel(self._store, run_id, by="schedule", note="")
 
     # finding

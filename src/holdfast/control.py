@@ -28,6 +28,7 @@ from holdfast.errors import (
 from holdfast.ids import new_uuid
 from holdfast.journal.integrity import check_records, check_row, mail_digest, record_hash, seal_row
 from holdfast.journal.replay import Replay
+from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
 from holdfast.model import (
     Append,
     Definition,
@@ -106,6 +107,7 @@ def waking(kind: str, key: str) -> Wake:
     """What mail does to a run that nobody owns: if it is what the run waits for, the run becomes claimable."""
 
     def wake(row: RunRow) -> RunRow | None:
+        refuse_elsewhere(row)
         if row.status.is_final:
             raise RunFinished(f"Run {row.id} is {row.status}; nothing can be sent to it any more.", status=row.status)
         if row.status is Status.quarantined:
@@ -223,6 +225,7 @@ async def _existing(store: Store, run_id: RunId) -> RunRow:
     row = await store.run(run_id)
     if row is None:
         raise RunNotFound(f"There is no run {run_id} in {store.url}.")
+    refuse_elsewhere(row)
     return row
 
 
@@ -451,6 +454,8 @@ async def _send_verdict(
     if loaded is None:
         raise RunNotFound(f"There is no run {run_id} in {store.url}.")
     row, records = loaded
+    refuse_elsewhere(row)
+    refuse_empty(row)
     if row.status is Status.quarantined:
         raise CorruptJournal(f"Run {run_id} is quarantined; nothing can be settled in it.", run_id=run_id)
     check_row(row)

@@ -25,9 +25,12 @@
     ├── AlreadyDecided             somebody else answered the question first
     ├── QuestionChanged            the question shows something else than what was answered
     ├── RunFinished                the run has ended, so nothing can be sent to it
+    ├── RunPruned                  the run has ended, and what it did was removed since
+    ├── RunMoved                   the run lives in another store
     ├── ReplayMismatch             the code asks for something the journal does not have
     ├── CorruptJournal             stored data failed verification
     └── StoreError                 the store cannot do what was asked
+        ├── NoStore                there is none at this place
         ├── StoreCorrupt           the file itself is damaged
         ├── SchemaTooNew           written by a newer Holdfast
         ├── StoreReplaced          the file was deleted or replaced under a running process
@@ -195,6 +198,22 @@ class RunFinished(HoldfastError):
         self.status = status
 
 
+class RunPruned(HoldfastError):
+    """The run ended, with `status`, and what it did was removed since; only that it was there is known."""
+
+    def __init__(self, message: str, *, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RunMoved(HoldfastError):
+    """The run lives in another store, or is on its way: `to` says which one."""
+
+    def __init__(self, message: str, *, to: str = "") -> None:
+        super().__init__(message)
+        self.to = to
+
+
 class ReplayMismatch(HoldfastError):
     """The code asks for something that the journal does not have; nothing was executed."""
 
@@ -214,6 +233,10 @@ class CorruptJournal(HoldfastError):
 
 class StoreError(HoldfastError):
     """The store cannot do what was asked."""
+
+
+class NoStore(StoreError):
+    """There is no store at this place, and reading makes none."""
 
 
 class StoreCorrupt(StoreError):

@@ -85,6 +85,13 @@ POINTS = {
     "schedule.after_start": "the run is stored, it is not struck out of the schedule",
     "event.before_delivery": "an event is stored, nobody was told of it",
     "event.after_delivery": "everybody was told of an event, that is not recorded",
+    "prune.before_commit": "what ended runs did is about to be removed",
+    "prune.after_commit": "it is removed, nobody was told",
+    "copy.after_mark": "a run that is to be moved is shut in its store, the other one has nothing of it",
+    "copy.before_commit": "a run of another store is about to be stored",
+    "copy.after_commit": "it is stored, and not compared yet",
+    "copy.before_release": "the copy of a run that moves is the same, and still shut",
+    "copy.after_release": "the run goes on in its new store, the old one still has all of it",
     "migrate.before_commit": "a migration was applied, not committed",
 }
 

@@ -26,15 +26,15 @@ from holdfast.history import (
     Receipt,
     RunInfo,
     TimelineItem,
-    Verification,
     info_of,
     receipts_of,
     timeline_of,
-    verify,
 )
 from holdfast.history import in_doubt_of as open_doubts
 from holdfast.journal.blobs import stored_text
 from holdfast.journal.integrity import check_records, check_row
+from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
+from holdfast.journal.verification import Verification, verify
 from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId
 from holdfast.outward import outward
 from holdfast.people import InDoubt, Question
@@ -112,6 +112,7 @@ class Run(Generic[R_co]):
         loaded = await self._store.load(self.id)
         if loaded is None:
             raise RunNotFound(f"There is no run {self.id} in {self._store.url}.")
+        refuse_empty(loaded[0])
         return loaded
 
     # looking
@@ -264,6 +265,7 @@ class Run(Generic[R_co]):
             if row.status.is_final:
                 return await self._end()
             if row.status in _STUCK or (not is_patient and await self._needs_somebody(row)):
+                refuse_elsewhere(row)
                 return row, "null"
             await asyncio.sleep(min(_POLL_S + waited_s / 20, 0.5))
             waited_s += _POLL_S
@@ -352,6 +354,8 @@ class Run(Generic[R_co]):
         row = await self._row()
         if row.status is Status.quarantined:
             raise CorruptJournal((row.reason or {}).get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
+        refuse_empty(row)
+        refuse_elsewhere(row)
         if row.status.is_final:
             return
         if row.status not in (Status.waiting, Status.sleeping, Status.in_doubt) or row.owner is not None:
@@ -495,6 +499,7 @@ class Run(Generic[R_co]):
         Example: `await run.retry(note="the API is back")`
         """
         row = await self._row()
+        refuse_empty(row)
         if row.status not in (Status.failed, Status.cancelled):
             raise UsageError(f"Run {self.id} is {row.status}; only failed and cancelled runs can be retried.")
         await self._executor().take_up(self.id, reopen=(control.actor(by), note))

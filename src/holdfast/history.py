@@ -1,4 +1,4 @@
-"""The read side: what a run's row and records tell a person. Pure functions; only `verify` reads the store."""
+"""The read side: what a run's row and records tell a person. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt
 from holdfast.journal.blobs import blob_in
-from holdfast.journal.integrity import check_blob, check_mail, check_records, check_row
 from holdfast.journal.replay import Replay
-from holdfast.model import OUTCOMES, Kind, Record, RunId, RunRow, Status
-from holdfast.store.base import Store
+from holdfast.journal.tombstones import told
+from holdfast.journal.verification import quarantine_reason
+from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OWN_PREFIX = "hf."
 _WAIT_PREFIX = "hf:"  #: waits for something from outside, and what comes from there
-_BLOBS_AT_ONCE = 20
 _PROOFS = {
     "lock": "its lock is free",
     "boot": "the machine was restarted",
@@ -140,18 +138,6 @@ class DoubtInfo(_Facts):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verification(_Facts):
-    """What checking every stored byte of a run found."""
-
-    run_id: str
-    is_ok: bool
-    records: int
-    blobs: int
-    problem: str | None = None
-    seq: int | None = None
-
-
 # the run as a whole
 
 
@@ -187,6 +173,8 @@ def _now(row: RunRow, progress: Mapping[str, Any] | None, is_lost: bool) -> str:
     reason = row.reason or {}
     if is_lost:
         return "cut off, recoverable"
+    if gone := told(row):
+        return gone
     match row.status:
         case Status.in_doubt:
             doubts = [w for w in reason.get("waits", []) if w["kind"] == "doubt"]
@@ -195,7 +183,7 @@ def _now(row: RunRow, progress: Mapping[str, Any] | None, is_lost: bool) -> str:
             asked = f": {reason['asked']}" if reason.get("asked") else ""
             return f"{reason.get('why', 'unknown')}{asked}"
         case Status.quarantined:
-            return _quarantine_reason(row)
+            return quarantine_reason(row)
         case Status.waiting | Status.sleeping | Status.paused:
             return str(reason.get("detail") or reason.get("why") or "")
         case Status.queued if reason.get("why"):
@@ -204,11 +192,6 @@ def _now(row: RunRow, progress: Mapping[str, Any] | None, is_lost: bool) -> str:
             return progress_text(progress)
         case _:
             return str(row.summary.get("now", ""))
-
-
-def _quarantine_reason(row: RunRow) -> str:
-    reason = row.reason or {}
-    return str(reason.get("detail") or reason.get("message") or "its stored data failed verification")
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
@@ -558,43 +541,3 @@ def _short(payload: str | None) -> str:
 
 def _join(*parts: object) -> str:
     return ", ".join(str(part) for part in parts if part)
-
-
-# verification
-
-
-async def verify(store: Store, run_id: str) -> Verification:
-    """Check every stored byte of a run against its hashes; changes nothing, and reports damage instead of raising."""
-    wanted = RunId(run_id)
-    records = blobs = 0
-    seq: int | None = None
-    try:
-        loaded = await store.load(wanted)
-        if loaded is None:
-            raise RunNotFound(f"There is no run {run_id} in {store.url}.")
-        row, stored = loaded
-        records = len(stored)
-        check_records(row, stored)
-        if row.status is not Status.quarantined:
-            check_row(row)
-        texts = ((r.seq, text) for r in stored for text in (r.payload, r.args))
-        named = {digest: seq for seq, text in texts if (digest := blob_in(text)) is not None}
-        digests = sorted(named)
-        for start in range(0, len(digests), _BLOBS_AT_ONCE):
-            some = digests[start : start + _BLOBS_AT_ONCE]
-            seq = named[some[0]]
-            found = await store.blobs(wanted, some)
-            for digest in some:
-                seq = named[digest]
-                check_blob(wanted, digest, found.get(digest))
-                blobs += 1
-        seq = None
-        for mail in await store.mail(wanted, after=0):
-            check_mail(mail)
-    except CorruptJournal as error:
-        return Verification(run_id, False, records, blobs, str(error), error.seq if error.seq is not None else seq)
-    except StoreCorrupt as error:
-        return Verification(run_id, False, records, blobs, str(error), seq)
-    if row.status is Status.quarantined:
-        return Verification(run_id, False, records, blobs, _quarantine_reason(row))
-    return Verification(run_id, True, records, blobs)

@@ -61,15 +61,18 @@ FINAL = frozenset({Status.done, Status.failed, Status.cancelled})
 
 _PARKED = frozenset({Status.queued, Status.sleeping, Status.waiting, Status.paused, Status.in_doubt, Status.blocked})
 
+#: What waits is woken up, or a person acts on it; it is blocked while it is moved to another store.
+_LEFT = frozenset({Status.running, Status.queued, Status.paused, Status.blocked, Status.cancelled, Status.quarantined})
+
 #: From each status, the ones it may become. Final ones are left by an explicit retry only.
 TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     Status.queued: frozenset({Status.running, Status.paused, Status.cancelled, Status.blocked, Status.quarantined}),
     Status.running: _PARKED | FINAL | {Status.running, Status.quarantined},
-    Status.sleeping: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
-    Status.waiting: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
-    Status.paused: _PARKED - {Status.blocked} | {Status.running, Status.cancelled, Status.quarantined},
-    Status.in_doubt: frozenset({Status.running, Status.queued, Status.paused, Status.cancelled, Status.quarantined}),
-    Status.blocked: frozenset({Status.running, Status.queued, Status.cancelled, Status.quarantined}),
+    Status.sleeping: _LEFT,
+    Status.waiting: _LEFT,
+    Status.paused: _PARKED | {Status.running, Status.cancelled, Status.quarantined},
+    Status.in_doubt: _LEFT,
+    Status.blocked: (_PARKED - {Status.blocked}) | {Status.running, Status.cancelled, Status.quarantined},
     Status.quarantined: frozenset({Status.queued}),
     Status.done: frozenset(),
     Status.failed: frozenset({Status.running, Status.queued}),
@@ -280,7 +283,7 @@ class QuestionRow:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Something that workers share by name: an agent, a queue, a schedule, a trigger, an event.
+    """Something that workers share by name: an agent, a queue, a schedule, a trigger, an event, a retention.
 
     Written by compare-and-set: `revision` is one more than that of the row it replaces, 1 for a new one.
     """
@@ -323,6 +326,41 @@ class Loaded(NamedTuple):
     row: RunRow
     records: list[Record]
     mail: list[Mail]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All of a run, of one moment: what is taken from one store to another."""
+
+    row: RunRow
+    records: tuple[Record, ...]
+    blobs: Mapping[str, bytes]  #: by digest, the value's JSON text in UTF-8
+    mail: tuple[Mail, ...]
+    questions: tuple[QuestionRow, ...]
+
+
+class Ended(NamedTuple):
+    """A run that has ended, and whether nothing that lives may need it."""
+
+    row: RunRow
+    is_free: bool
+
+
+class Pruned(StrEnum):
+    """What became of a run whose contents were to be removed."""
+
+    gone = "gone"  #: its tombstone is all there is
+    partly = "partly"  #: it is a tombstone, and there is more to remove
+    kept = "kept"  #: it is not as expected; nothing was changed
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStep:
+    """A migration, and when it was applied, if it was."""
+
+    number: int
+    name: str
+    applied_at: int | None
 
 
 @dataclass(frozen=True, slots=True)

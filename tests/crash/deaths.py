@@ -27,6 +27,13 @@ WAITING: Final = frozenset(
 #: Died at in tests of their subject; the file names the point.
 ELSEWHERE: Final = {
     "migrate.before_commit": "store/test_sqlite_files.py",
+    "prune.before_commit": "retention/test_pruning.py",
+    "prune.after_commit": "retention/test_pruning.py",
+    "copy.after_mark": "retention/test_moving.py",
+    "copy.before_commit": "retention/test_moving.py",
+    "copy.after_commit": "retention/test_moving.py",
+    "copy.before_release": "retention/test_moving.py",
+    "copy.after_release": "retention/test_moving.py",
     "event.before_delivery": "worker/test_triggers_events.py",
     "event.after_delivery": "worker/test_triggers_events.py",
     "land.before_commit": "runs/test_transactions.py",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import asyncpg
 import pytest
 
 import holdfast as hf
@@ -78,6 +79,39 @@ def test_what_is_committed_happens_once_and_what_is_not_does_not(connect: Callab
             assert list(connection.execute("SELECT id FROM orders")) == [(2,)]
             assert await app._store.definitions("outbox") == []
             connection.close()
+
+    asyncio.run(main())
+
+
+def test_in_postgresql_too(postgres_url: str) -> None:
+    async def main() -> None:
+        async with (
+            hf.connect(postgres_url) as client,
+            hf.connect(postgres_url, agents=[adds, told], settings=SETTINGS) as app,
+        ):
+            await app.on("order", told, name="orders")
+            connection = await asyncpg.connect(postgres_url)
+            await connection.execute("CREATE TABLE orders (id INTEGER)")
+            with pytest.raises(hf.UsageError, match="open transaction"):
+                await client.start(adds(1), transaction=connection)
+            run: hf.Run[int] | None = None
+            for is_committed in (False, True):
+                transaction = connection.transaction()
+                await transaction.start()
+                await connection.execute("INSERT INTO orders VALUES (1)")
+                run = await all_three(client, connection)
+                assert await connection.fetchval("SHOW synchronous_commit") == "on"
+                await asyncio.sleep(0.2)
+                assert await client.runs() == []
+                await (transaction.commit() if is_committed else transaction.rollback())
+            while not await client.runs(agent="adds"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert run is not None
+            assert await run.result(timeout=10) == 3
+            while not await client.runs(agent="told", status="done"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert await connection.fetchval("SELECT count(*) FROM orders") == 1
+            await connection.close()
 
     asyncio.run(main())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import asyncpg
 import pytest
 
 import holdfast as hf
@@ -33,12 +34,28 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     return process.returncode, said.splitlines()
 
 
-def paid(path: str) -> list[Any]:
-    connection = apsw.Connection(path)
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "runs.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+def paid(url: str) -> list[Any]:
+    query = "SELECT id, amount FROM payments ORDER BY id"
+    if url.startswith("postgres"):
+        return [tuple(row) for row in asyncio.run(fetched(url, query))]
+    connection = apsw.Connection(url)
     try:
-        return list(connection.execute("SELECT id, amount FROM payments ORDER BY id"))
+        return list(connection.execute(query))
     finally:
         connection.close()
+
+
+async def fetched(url: str, query: str) -> list[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        return list(await connection.fetch(query))
+    finally:
+        await connection.close()
 
 
 @pytest.mark.parametrize(
@@ -51,9 +68,8 @@ def paid(path: str) -> list[Any]:
         ("effect.after_outcome", 1),
     ],
 )
-def test_killed_anywhere_it_happens_once(point: str, attempts: int, tmp_path: Path) -> None:
+def test_killed_anywhere_it_happens_once(point: str, attempts: int, url: str) -> None:
     """And nobody is asked: the store says whether it happened."""
-    url = str(tmp_path / "runs.db")
     code, said = ended(started(url, f"{point}:kill@2"))
     assert code == -signal.SIGKILL
     code, said_then = ended(started(url))
@@ -63,8 +79,7 @@ def test_killed_anywhere_it_happens_once(point: str, attempts: int, tmp_path: Pa
     assert paid(url) == PAID
 
 
-def test_a_process_that_sleeps_through_its_lease_cannot_commit_any_more(tmp_path: Path) -> None:
-    url = str(tmp_path / "runs.db")
+def test_a_process_that_sleeps_through_its_lease_cannot_commit_any_more(url: str) -> None:
     first = started(url, "effect.after_intent:stop@2")
     try:
         give_up = time.monotonic() + 20
@@ -78,6 +93,33 @@ def test_a_process_that_sleeps_through_its_lease_cannot_commit_any_more(tmp_path
     _, late = ended(first)
     assert "attempt 1 of 2" in late  # its body did run
     assert paid(url) == PAID
+
+
+def test_a_lost_connection_is_no_reason_to_fail(postgres_url: str) -> None:
+    attempts: list[int] = []
+
+    @hf.effect
+    async def pay() -> int:
+        attempts.append(hf.this_step().attempt)
+        async with hf.transaction() as connection:
+            await connection.execute("CREATE TABLE payments (id INTEGER, amount INTEGER)")
+            await connection.execute("INSERT INTO payments VALUES (1, 2)")
+            if len(attempts) < 3:
+                pid = await connection.fetchval("SELECT pg_backend_pid()")
+                await fetched(postgres_url, f"SELECT pg_terminate_backend({pid})")
+            return int(await connection.fetchval("SELECT count(*) FROM payments"))
+
+    @hf.agent
+    async def shop() -> int:
+        return await pay()
+
+    async def main() -> int:
+        async with hf.connect(postgres_url, agents=[shop]) as app:
+            return await (await app.start(shop())).result(timeout=20)
+
+    assert asyncio.run(main()) == 1
+    assert attempts == [1, 2, 3]
+    assert paid(postgres_url) == [(1, 2)]
 
 
 # what else can happen to it

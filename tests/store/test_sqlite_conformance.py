@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing import conformance, conformance_landing, conformance_mail, conformance_waiting
+from holdfast.testing import (
+    conformance,
+    conformance_landing,
+    conformance_mail,
+    conformance_retention,
+    conformance_waiting,
+)
 from holdfast.testing.samples import Case
 
 
@@ -21,7 +27,13 @@ def test_conformance(case: Case, tmp_path: Path) -> None:
 def test_every_case_is_listed() -> None:
     defined = {
         function
-        for module in (conformance, conformance_landing, conformance_waiting, conformance_mail)
+        for module in (
+            conformance,
+            conformance_landing,
+            conformance_mail,
+            conformance_retention,
+            conformance_waiting,
+        )
         for name, function in inspect.getmembers(module, inspect.iscoroutinefunction)
         if list(inspect.signature(function).parameters) == ["make"]
     }

@@ -32,7 +32,7 @@ from holdfast.model import (
     Sent,
     Status,
 )
-from holdfast.store import sqlite_rows
+from holdfast.store import rows as store_rows
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.samples import (
@@ -201,7 +201,7 @@ def fill(path: Path, rows: Iterable[RunRow]) -> None:
     connection.pragma("synchronous", "off")
     with connection:
         connection.executemany(
-            load_queries("sqlite").rows("create_runs", 1), (sqlite_rows.run_parameters(row, None) for row in rows)
+            load_queries("sqlite").rows("create_runs", 1), (store_rows.run_parameters(row, None) for row in rows)
         )
     connection.close()
 
@@ -264,7 +264,7 @@ def test_appends_that_keep_the_status_touch_no_index(tmp_path: Path) -> None:
     """Each index would cost every step of every run."""
     queries = load_queries("sqlite")
     connection = apsw.Connection(":memory:")
-    migrations = Path(sqlite_rows.__file__).parent / "sql" / "sqlite" / "migrations"
+    migrations = Path(store_rows.__file__).parent / "sql" / "sqlite" / "migrations"
     for file in sorted(migrations.iterdir()):
         connection.execute(file.read_text("utf-8"))
     for name in ("append_keep_one", "append_keep"):

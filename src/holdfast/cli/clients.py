@@ -58,3 +58,12 @@ async def _open_questions(store: Store, incomplete: str) -> list[CompletionItem]
 
 #: Completion of the ids of open questions.
 complete_question: Complete = _completion(_open_questions)
+
+
+async def _agents(store: Store, incomplete: str) -> list[CompletionItem]:
+    known = {*await store.ended_agents(), *(each.name for each in await store.definitions("agent"))}
+    return [CompletionItem(name) for name in sorted(known) if name.startswith(incomplete)]
+
+
+#: Completion of the names of agents.
+complete_agent: Complete = _completion(_agents)

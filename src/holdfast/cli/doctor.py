@@ -6,21 +6,24 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from holdfast.cli.failure import FAILED, INTEGRITY, NOT_FOUND, OK, Failure, code_of
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.stores import check_exists, path_of, with_store
+from holdfast.cli.stores import check_exists, shown_url, with_store
 from holdfast.cli.text import clean, count, paint, size, to_json
 from holdfast.cli.verify import is_damage
 from holdfast.errors import HoldfastError
-from holdfast.model import RunFilter, Status
+from holdfast.model import RunFilter, Status, WorkerId
 from holdfast.store.base import Store
 from holdfast.version import VERSION
 
 _BIG_WAL = 256 * 1024 * 1024
 _LITTLE_SPACE = 1024 * 1024 * 1024
+
+Facts = Mapping[str, int | str]
 
 
 class Grade(StrEnum):
@@ -66,7 +69,7 @@ def doctor_command(setup: Setup) -> int:
     if code == OK and any(f.grade is Grade.bad for f in findings):
         code = INTEGRITY if any(f.what == "integrity" and f.grade is Grade.bad for f in findings) else FAILED
     if setup.is_json:
-        print(to_json({"items": [asdict(f) for f in findings], "store": path_of(setup), "is_ok": code == OK}))
+        print(to_json({"items": [asdict(f) for f in findings], "store": shown_url(setup), "is_ok": code == OK}))
         return code
     for finding in findings:
         mark, style = _MARKS[finding.grade]
@@ -80,28 +83,63 @@ def doctor_command(setup: Setup) -> int:
 
 async def _look(store: Store) -> list[Finding]:
     facts = await store.statistics()
-    path = store.url.removeprefix("sqlite:///")
-    wal = int(facts.get("wal_bytes", 0))
-    free = shutil.disk_usage(os.path.dirname(path) or ".").free
-    network = facts.get("network_file_system")
     problems = await store.check()
-    dead = await store.dead_workers()
-    workers = await store.workers()
-    left = await store.runs(RunFilter(orphaned_from=frozenset(dead), limit=1000)) if dead else []
-    doubts = await store.runs(RunFilter(status=frozenset({Status.in_doubt}), limit=1000))
-    damaged = [p for p in problems if is_damage(p)]
-    exposed = [p for p in problems if "can be accessed by others" in p]
     is_full = store.durability == "full"
-    alive = sum(worker.id not in dead for worker in workers)
-    found = [
-        Finding("sqlite", Grade.ok, str(facts.get("sqlite", "unknown"))),
-        Finding("store", Grade.ok, f"{store.url}, {size(int(facts.get('file_bytes', 0)))}"),
-        Finding("schema", Grade.ok, f"{count(int(facts.get('schema', 0)), 'migration')} applied"),
+    is_server = "postgres" in facts
+    found = _server(store, facts) if is_server else _file(store, facts)
+    found.append(Finding("schema", Grade.ok, f"{count(int(facts.get('schema', 0)), 'migration')} applied"))
+    found.append(
         Finding(
             "durability",
             Grade.ok if is_full else Grade.warning,
             f"{store.durability} (survives power loss)" if is_full else store.durability,
-        ),
+        )
+    )
+    found += _settings(facts) if is_server else _surroundings(store, facts)
+    found.append(
+        Finding(
+            "contents",
+            Grade.ok,
+            f"{count(int(facts.get('runs', 0)), 'run')}, {count(int(facts.get('records', 0)), 'record')}",
+        )
+    )
+    dead = await store.dead_workers()
+    workers = await store.workers()
+    alive = sum(worker.id not in dead for worker in workers)
+    found.append(Finding("workers", Grade.ok, f"{alive} alive, {len(workers) - alive} dead"))
+    if is_server:
+        found += [Finding("server", _grade(p), p) for p in problems if not is_damage(p)]
+    else:
+        found += [Finding("permissions", Grade.warning, p) for p in problems if "can be accessed by others" in p] or [
+            Finding("permissions", Grade.ok, "readable by its owner only")
+        ]
+    found += [Finding("integrity", Grade.bad, p) for p in problems if is_damage(p)] or [
+        Finding("integrity", Grade.ok, "no problem found")
+    ]
+    found += await _left(store, frozenset(dead))
+    if store.trouble:
+        found.append(Finding("writer", Grade.bad, store.trouble))
+    return found
+
+
+def _grade(problem: str) -> Grade:
+    """What can lose data is bad."""
+    return Grade.bad if "fsync=" in problem or "full_page_writes=" in problem else Grade.warning
+
+
+def _file(store: Store, facts: Facts) -> list[Finding]:
+    return [
+        Finding("sqlite", Grade.ok, str(facts.get("sqlite", "unknown"))),
+        Finding("store", Grade.ok, f"{store.url}, {size(int(facts.get('file_bytes', 0)))}"),
+    ]
+
+
+def _surroundings(store: Store, facts: Facts) -> list[Finding]:
+    """Of a file."""
+    wal = int(facts.get("wal_bytes", 0))
+    free = shutil.disk_usage(os.path.dirname(store.url.removeprefix("sqlite:///")) or ".").free
+    network = facts.get("network_file_system")
+    return [
         Finding(
             "file system",
             Grade.warning if network else Grade.ok,
@@ -109,19 +147,35 @@ async def _look(store: Store) -> list[Finding]:
         ),
         Finding("space", Grade.ok if free > _LITTLE_SPACE else Grade.warning, f"{size(free)} free"),
         Finding("log", Grade.ok if wal < _BIG_WAL else Grade.warning, f"{size(wal)} write-ahead log"),
-        Finding(
-            "contents",
-            Grade.ok,
-            f"{count(int(facts.get('runs', 0)), 'run')}, {count(int(facts.get('records', 0)), 'record')}",
-        ),
-        Finding("workers", Grade.ok, f"{alive} alive, {len(workers) - alive} dead"),
     ]
-    found += [Finding("permissions", Grade.warning, problem) for problem in exposed] or [
-        Finding("permissions", Grade.ok, "readable by its owner only")
+
+
+def _server(store: Store, facts: Facts) -> list[Finding]:
+    sizes = f"{size(int(facts['schema_bytes']))}, of {size(int(facts['database_bytes']))} in the database"
+    return [
+        Finding("postgres", Grade.ok, str(facts["postgres"])),
+        Finding("store", Grade.ok, f"{store.url}, {sizes}"),
     ]
-    found += [Finding("integrity", Grade.bad, problem) for problem in damaged] or [
-        Finding("integrity", Grade.ok, "no problem found")
+
+
+def _settings(facts: Facts) -> list[Finding]:
+    """Of a server; what is wrong about them is told with the problems."""
+    names = ("fsync", "full_page_writes", "synchronous_commit")
+    side = "a standby" if facts["standby"] else "the primary"
+    standbys = str(facts["synchronous_standby_names"]) or "no other server"
+    return [
+        Finding("settings", Grade.ok, ", ".join(f"{name}={facts[name]}" for name in names)),
+        Finding("role", Grade.ok, f"{side}; its commits wait for {standbys}"),
+        Finding("connections", Grade.ok, f"{facts['connections_left']} more can be made"),
+        Finding("clock", Grade.ok, f"{facts['clock_difference_ms']} ms ahead of this machine's"),
     ]
+
+
+async def _left(store: Store, dead: frozenset[WorkerId]) -> list[Finding]:
+    """What somebody has to look at."""
+    left = await store.runs(RunFilter(orphaned_from=dead, limit=1000)) if dead else []
+    doubts = await store.runs(RunFilter(status=frozenset({Status.in_doubt}), limit=1000))
+    found = []
     if left:
         shown = ", ".join(row.id for row in left[:3]) + (" …" if len(left) > 3 else "")
         found.append(
@@ -131,6 +185,4 @@ async def _look(store: Store) -> list[Finding]:
         )
     if doubts:
         found.append(Finding("in doubt", Grade.warning, f"{count(len(doubts), 'run')} in doubt. `holdfast in-doubt`"))
-    if store.trouble:
-        found.append(Finding("writer", Grade.bad, store.trouble))
     return found

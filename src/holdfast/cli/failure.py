@@ -22,7 +22,9 @@ from holdfast.errors import (
     QuestionChanged,
     RunBlocked,
     RunFinished,
+    RunMoved,
     RunNotFound,
+    RunPruned,
     StoreCorrupt,
     UsageError,
 )
@@ -59,6 +61,8 @@ def code_of(error: BaseException) -> int:
         case RunNotFound():
             return NOT_FOUND
         case ConflictingStart() | AlreadySettled() | AlreadyDecided() | QuestionChanged() | RunFinished():
+            return CONFLICT
+        case RunPruned() | RunMoved():
             return CONFLICT
         case CorruptJournal() | StoreCorrupt():
             return INTEGRITY

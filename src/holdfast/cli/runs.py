@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
+from datetime import timedelta
 
 import click
 
+from holdfast.cli.ages import age
 from holdfast.cli.clients import complete_defined
-from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import with_store
 from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, table, to_json
@@ -20,8 +20,6 @@ from holdfast.history import RunInfo, info_of
 from holdfast.journal.integrity import check_row
 from holdfast.model import RunFilter, RunId, RunRow, Status, ThreadId
 from holdfast.store.base import Store
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @command("runs")
@@ -51,7 +49,7 @@ def runs_command(
         agent=agent,
         thread_id=None if thread is None else ThreadId(thread),
         queue=queue,
-        since=None if since is None else now_us() - _age_us(since),
+        since=None if since is None else now_us() - age(since, "--since") // timedelta(microseconds=1),
         limit=limit + 1,
         before_id=None if cursor is None else RunId(cursor),
     )
@@ -82,13 +80,6 @@ def is_sound(row: RunRow) -> bool:
     except CorruptJournal:
         return False
     return True
-
-
-def _age_us(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
-    if found is None:
-        raise Failure(f"--since takes a number with s, m, h, d or w, like 12h; got {text!r}.", USAGE)
-    return int(float(found[1]) * _UNITS[found[2]] * 1_000_000)
 
 
 def _line(info: RunInfo) -> str:

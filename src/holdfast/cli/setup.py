@@ -49,7 +49,8 @@ def common_options() -> list[click.Parameter]:
             metavar="URL",
             expose_value=False,
             callback=_keep,
-            help="Path or sqlite:///PATH of the store. [env: HOLDFAST_URL; default: .holdfast/holdfast.db]",
+            help="Path, sqlite:///PATH or postgresql://… of the store. "
+            "[env: HOLDFAST_URL; default: .holdfast/holdfast.db]",
         ),
         click.Option(
             ["--json"], is_flag=True, expose_value=False, callback=_keep, help="Print JSON. [env: HOLDFAST_OUTPUT=json]"

@@ -19,20 +19,21 @@ from holdfast.cli.story import story_of
 from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, paint, shorten, to_json
 from holdfast.cli.timeline import painted, timeline_lines, with_deciders
 from holdfast.cli.waits import now_of
+from holdfast.errors import HoldfastError
 from holdfast.history import (
     DoubtInfo,
     Receipt,
     RunInfo,
     TimelineItem,
-    Verification,
     in_doubt_of,
     info_of,
     receipts_of,
     timeline_of,
-    verify,
 )
 from holdfast.journal.blobs import stored_text
-from holdfast.model import Kind, Record, RunId, Status
+from holdfast.journal.tombstones import refuse_empty
+from holdfast.journal.verification import Verification, verify
+from holdfast.model import Kind, Record, RunId, RunRow, Status
 from holdfast.store.base import Store
 
 
@@ -48,6 +49,7 @@ class Shown:
     verification: Verification
     given: str
     result: str
+    gone: str  #: where what it did is, if not here
 
 
 @command("show")
@@ -65,6 +67,11 @@ def show_command(setup: Setup, run: str, journal: bool, story: bool) -> int:
         return await _read(store, run)
 
     shown = with_store(setup, read)
+    if shown.gone and not setup.is_json:
+        if setup.is_table:
+            print(_header(shown, setup.has_color(sys.stdout)))
+        print(clean(shown.gone, one_line=True), file=sys.stderr)
+        return OK
     if journal:
         _print_journal(setup, shown)
     elif setup.is_json:
@@ -101,7 +108,16 @@ async def _read(store: Store, given: str) -> Shown:
         verification,
         await text_if_any(store, row.id, created) if verification.is_ok else created or "",
         await text_if_any(store, row.id, ended) if verification.is_ok else ended or "",
+        _gone(row),
     )
+
+
+def _gone(row: RunRow) -> str:
+    try:
+        refuse_empty(row)
+    except HoldfastError as error:
+        return str(error)
+    return ""
 
 
 async def text_if_any(store: Store, run_id: RunId, stored: str | None) -> str:
@@ -156,6 +172,8 @@ def _header(shown: Shown, has_color: bool) -> str:
     verified = (
         f"✔ verified {checked.records}/{info.records}" if checked.is_ok else f"✖ damaged at seq {checked.seq or '?'}"
     )
+    if checked.is_ok and checked.is_empty:
+        verified = "what it did is not here"
     code = next((i.detail for i in shown.timeline if i.kind == "started"), "")
     title = [paint(clean(info.agent, one_line=True), "bold", has_color), clean(info.id, one_line=True)]
     facts = [

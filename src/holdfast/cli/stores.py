@@ -26,6 +26,12 @@ def path_of(setup: Setup) -> str:
     return store_url(setup.db).removeprefix("sqlite:///")
 
 
+def shown_url(setup: Setup) -> str:
+    """The store that the options name, without its password."""
+    path = path_of(setup)
+    return path if "://" not in path else open_store(path, settings=Settings()).url
+
+
 def check_exists(setup: Setup) -> None:
     path = path_of(setup)
     if "://" not in path and not os.path.exists(path):

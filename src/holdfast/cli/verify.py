@@ -12,11 +12,21 @@ from holdfast.cli.failure import INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, count, paint, to_json
-from holdfast.history import Verification, verify
+from holdfast.journal.verification import Verification, verify
 from holdfast.model import RunFilter, RunId
 from holdfast.store.base import Store
 
 _PAGE = 500
+_NO_DAMAGE = (
+    "can be accessed by others",
+    "file system",
+    "fsync=",
+    "full_page_writes=",
+    "synchronous_commit=",
+    "is a standby",
+    "the clock of",
+    "more connections",
+)
 
 
 @command("verify")
@@ -63,7 +73,7 @@ async def _all_runs(store: Store) -> AsyncIterator[RunId]:
 
 def is_damage(problem: str) -> bool:
     """Is it about the data, and not about who may read it and where it lies?"""
-    return "can be accessed by others" not in problem and "file system" not in problem
+    return not any(mark in problem for mark in _NO_DAMAGE)
 
 
 def _print(setup: Setup, checked: list[Verification], problems: list[str]) -> None:
@@ -86,12 +96,15 @@ def _print(setup: Setup, checked: list[Verification], problems: list[str]) -> No
             file=sys.stdout if setup.is_table else sys.stderr,
         )
     good = sum(each.is_ok for each in checked)
+    empty = sum(each.is_empty for each in checked)
     parts = [
         count(len(checked), "run"),
         count(sum(each.records for each in checked), "record"),
         count(sum(each.blobs for each in checked), "blob"),
         f"✔ {good} ok",
     ]
+    if empty:
+        parts.append(f"{empty} pruned or moved")
     if good < len(checked):
         parts.append(f"✖ {len(checked) - good} damaged")
     print(" · ".join(parts), file=sys.stdout if setup.is_table else sys.stderr)

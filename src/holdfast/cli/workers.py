@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import platform
+
+import click
+
 from holdfast.app import Holdfast, WorkerInfo
 from holdfast.cli.clients import with_app
+from holdfast.cli.failure import FAILED, OK
 from holdfast.cli.lists import Listed, ago, show_list, stamp
 from holdfast.cli.setup import Setup, command
 
@@ -16,15 +21,16 @@ _PROOFS = {
 
 
 @command("workers")
-def workers_command(setup: Setup) -> int:
+@click.option("--here", is_flag=True, help="Only those of this machine; exit code 1 if none of them is alive.")
+def workers_command(setup: Setup, here: bool) -> int:
     """List the processes that execute runs.
 
-    A dead one is listed as long as runs are left from it. Piped, lines of: worker, alive|dead, pid, host, started,
-    runs, how it is known to be dead.
+    A dead one is listed as long as runs are left from it. With --here it tells whether a worker of this machine is
+    ready. Piped, lines of: worker, alive|dead, pid, host, started, runs, how it is known to be dead.
     """
 
     async def read(app: Holdfast) -> list[WorkerInfo]:
-        return await app.workers()
+        return [worker for worker in await app.workers() if not here or worker.host == platform.node()]
 
     workers = with_app(setup, read)
     alive = sum(worker.alive for worker in workers)
@@ -37,7 +43,7 @@ def workers_command(setup: Setup) -> int:
         nothing="No worker. `holdfast worker FILE` starts one.",
         footer=" · ".join(parts),
     )
-    return 0
+    return FAILED if here and not alive else OK
 
 
 def _listed(worker: WorkerInfo) -> Listed:

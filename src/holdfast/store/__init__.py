@@ -6,13 +6,25 @@ from holdfast.config import Settings
 from holdfast.errors import UsageError
 from holdfast.store.base import Store
 
+_POSTGRES = ("postgresql://", "postgres://")
+
 
 def open_store(url: str, *, settings: Settings) -> Store:
     """The store for a url, not opened yet."""
-    if url.startswith("postgresql://"):
-        raise UsageError("PostgreSQL is not supported by this version; use sqlite:///PATH or a plain path.")
+    if url.startswith(_POSTGRES):
+        try:
+            from holdfast.store.postgres import PostgresStore
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "asyncpg":
+                raise
+            raise UsageError(
+                "A PostgreSQL store needs the driver asyncpg, which is not installed: pip install 'holdfast[postgres]'"
+            ) from error
+        return PostgresStore(url, settings=settings)
     from holdfast.store.sqlite import SqliteStore
 
     if "://" in url and not url.startswith("sqlite:///"):
-        raise UsageError(f"Unknown store url {url!r}; use sqlite:///PATH or a plain path.")
+        raise UsageError(
+            f"Unknown store url {url.partition('://')[0]}://…; use sqlite:///PATH, a plain path, or postgresql://…"
+        )
     return SqliteStore(url.removeprefix("sqlite:///"), settings=settings)

@@ -7,13 +7,19 @@ two only, so that the driver's cache of prepared statements holds all of them.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from importlib import resources
 
 _BLOCK = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"\{(\w+)\}")
+_NUMBER = re.compile(r"\$(\d+)")
+_MARK = re.compile(r"\?(?=::)")
 _ROW = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+
+#: Fragments of the first may be included by the others.
+_FILES = ("queries", "retention")
 
 #: Most rows that one statement takes.
 MOST_ROWS = 256
@@ -22,9 +28,9 @@ MOST_ROWS = 256
 class Queries:
     """The queries of one dialect, by name."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, **given: str) -> None:
         pieces = _BLOCK.split(text)[1:]
-        fragments: dict[str, str] = {}
+        fragments = dict(given)
         self._texts: dict[str, str] = {}
         self.purposes: dict[str, str] = {}
         for sort, name, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
@@ -33,10 +39,11 @@ class Queries:
                 raise ValueError(f"query {name!r} needs a purpose comment and a statement")
             if name in self._texts or name in fragments:
                 raise ValueError(f"query {name!r} is defined twice")
+            sql = _INCLUDE.sub(lambda include: fragments[include[1]], sql.strip())
             if sort == "fragment":
-                fragments[name] = sql.strip()
+                fragments[name] = sql
             else:
-                self._texts[name] = _INCLUDE.sub(lambda include: fragments[include[1]], sql.strip())
+                self._texts[name] = sql
                 self.purposes[name] = purpose.removeprefix("-- ")
         self._repeated: dict[tuple[str, int], str] = {}
 
@@ -50,9 +57,18 @@ class Queries:
         """The text of a row template for `count` rows."""
         text = self._repeated.get((name, count))
         if text is None:
-            text = _ROW.sub(lambda row: ", ".join([row[1]] * count), self._texts[name])
+            text = _numbered(_ROW.sub(lambda row: ", ".join([row[1]] * count), self._texts[name]))
             self._repeated[name, count] = text
         return text
+
+
+def _numbered(text: str) -> str:
+    """Where parameters have numbers ($1), those of the repeated rows (?) get the ones that follow."""
+    last = max((int(number) for number in _NUMBER.findall(text)), default=0)
+    if not last:
+        return text
+    numbers = itertools.count(last + 1)
+    return _MARK.sub(lambda _: f"${next(numbers)}", text)
 
 
 def chunk_sizes(count: int) -> Iterator[int]:
@@ -64,6 +80,8 @@ def chunk_sizes(count: int) -> Iterator[int]:
 
 
 @functools.cache
-def load_queries(dialect: str) -> Queries:
-    """The queries of a dialect, parsed once; they never change."""
-    return Queries(resources.files("holdfast.store").joinpath("sql", dialect, "queries.sql").read_text("utf-8"))
+def load_queries(dialect: str, schema: str = "") -> Queries:
+    """The queries of a dialect, parsed once; they never change. `schema`: where the tables are, in SQL."""
+    folder = resources.files("holdfast.store").joinpath("sql", dialect)
+    text = "".join(folder.joinpath(f"{name}.sql").read_text("utf-8") + "\n" for name in _FILES)
+    return Queries(text, schema=schema) if schema else Queries(text)

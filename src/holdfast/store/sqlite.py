@@ -21,7 +21,7 @@ import apsw
 
 from holdfast import clock
 from holdfast.config import Settings
-from holdfast.errors import CorruptJournal, ForkedConnection, StoreError, UsageError
+from holdfast.errors import CorruptJournal, ForkedConnection, NoStore, StoreError, UsageError
 from holdfast.model import (
     Append,
     Applied,
@@ -48,6 +48,7 @@ from holdfast.store import sqlite_reads as reads
 from holdfast.store.base import Acknowledge
 from holdfast.store.bell import Bell
 from holdfast.store.locks import Life, WorkerLocks
+from holdfast.store.mailing import Delivery
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import explain
@@ -63,7 +64,8 @@ from holdfast.store.sqlite_files import (
     uri,
 )
 from holdfast.store.sqlite_lending import Lending, define_within
-from holdfast.store.sqlite_mail import Delivery, deliver, tell
+from holdfast.store.sqlite_mail import deliver, tell
+from holdfast.store.sqlite_retention import Retention
 from holdfast.store.sqlite_wal import check_wal
 from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, AppendOp, CallOp, CreateOp, SendOp, Writer
 
@@ -76,7 +78,7 @@ _QUESTION_POINTS = ("question.before_commit", "question.after_commit")
 _DEFINE_POINTS = ("define.before_commit", "define.after_commit")
 
 
-class SqliteStore:
+class SqliteStore(Retention):
     """A store in a SQLite file. See `holdfast.store.base.Store` for what the methods promise."""
 
     def __init__(
@@ -176,7 +178,7 @@ class SqliteStore:
 
     def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:
         if not os.path.isfile(self.path):
-            raise StoreError(f"There is no store at {self.path}.")
+            raise NoStore(f"There is no store at {self.path}.")
         check_not_inherited(self.path)
         check_ours(self.path)
         wal = f"{self.path}-wal"

@@ -33,8 +33,9 @@ from holdfast.model import (
     Worker,
     WorkerId,
 )
-from holdfast.store import sqlite_rows as rows
+from holdfast.store import rows
 from holdfast.store.queries import chunk_sizes, load_queries
+from holdfast.store.sqlite_rows import read_rows
 
 
 class Transaction:
@@ -65,7 +66,7 @@ class Transaction:
 
     def appendable(self, appends: Sequence[Append]) -> set[RunId]:
         """The runs that are as these appends expect them."""
-        return set(self._found("appendable", [rows.match_parameters(append) for append in appends]))
+        return set(self.found("appendable", [rows.match_parameters(append) for append in appends]))
 
     def append_inline(self, append: Append) -> bool:
         """Apply one append with the fewest statements; same answer as `append_all`."""
@@ -117,14 +118,14 @@ class Transaction:
             start += size
         return True
 
-    def _found(self, name: str, values: list[rows.Values]) -> list[Any]:
+    def found(self, name: str, values: list[rows.Values]) -> list[Any]:
         """What a row template that reads finds for all rows."""
         found: list[Any] = []
         start = 0
         for size in chunk_sizes(len(values)):
             parameters = tuple(chain.from_iterable(values[start : start + size]))
             cell: Any = self.execute(self._queries.rows(name, size), parameters).fetchall()[0][0]
-            found += rows.read_rows(cell)
+            found += read_rows(cell)
             start += size
         return found
 
@@ -155,16 +156,16 @@ class Transaction:
         return True
 
     def existing(self, run_ids: Iterable[RunId]) -> set[RunId]:
-        return set(rows.read_rows(self._value("existing", (json.dumps(list(run_ids)),))))  # type: ignore[arg-type]
+        return set(read_rows(self._value("existing", (json.dumps(list(run_ids)),))))  # type: ignore[arg-type]
 
     def run(self, run_id: RunId) -> RunRow | None:
-        found = rows.read_rows(self._value("run", (run_id,)))
+        found = read_rows(self._value("run", (run_id,)))
         return rows.read_run(found[0]) if found else None
 
     def runs_of(self, run_ids: Iterable[RunId]) -> dict[RunId, RunRow | HoldfastError]:
         """Those that exist; for one that cannot be read, why."""
         found: dict[RunId, RunRow | HoldfastError] = {}
-        for values in rows.read_rows(self._value("runs_of_ids", (json.dumps(list(dict.fromkeys(run_ids))),))):
+        for values in read_rows(self._value("runs_of_ids", (json.dumps(list(dict.fromkeys(run_ids))),))):
             try:
                 found[RunId(values[0])] = rows.read_run(values)
             except CorruptJournal as error:
@@ -202,10 +203,10 @@ class Transaction:
         won = [False] * len(claims)
         if again:
             made = [(i, claim.row.id, claim.row.epoch, owner, claim.row.digest) for i, claim in enumerate(claims)]
-            for place in self._found("claimed", made):
+            for place in self.found("claimed", made):
                 won[place] = True
         room = _Room(self, claims, limits)
-        fitting = set(self._found("claimable", [rows.claimable_parameters(i, claim) for i, claim in enumerate(claims)]))
+        fitting = set(self.found("claimable", [rows.claimable_parameters(i, claim) for i, claim in enumerate(claims)]))
         taken: dict[RunId, RunRow] = {}  # of several claims of one run, the first that fits is the one
         for place, claim in enumerate(claims):
             if place in fitting and claim.row.id not in taken and room.take(claim):
@@ -218,9 +219,9 @@ class Transaction:
         """How many runs have an owner: of each queue (key None), and of each of the keys there."""
         which = {"queues": json.dumps(sorted(queues)), "keys": json.dumps(sorted(keys))}
         counts: Counter[tuple[str, str | None]] = Counter()
-        for queue, count in rows.read_rows(self._value("owned_in_queues", which)):
+        for queue, count in read_rows(self._value("owned_in_queues", which)):
             counts[queue, None] = count
-        for queue, key, count in rows.read_rows(self._value("owned_of_keys", which)):
+        for queue, key, count in read_rows(self._value("owned_of_keys", which)):
             counts[queue, key] = count
         return counts
 
@@ -256,7 +257,7 @@ class Transaction:
 
     def known_mail(self, ids: list[tuple[RunId, str]]) -> dict[tuple[RunId, str], int]:
         """The numbers of mail with these dedup ids."""
-        return {(RunId(run_id), dedup): number for run_id, dedup, number in self._found("known_mail", list(ids))}
+        return {(RunId(run_id), dedup): number for run_id, dedup, number in self.found("known_mail", list(ids))}
 
     def decide_question(
         self,
@@ -288,7 +289,7 @@ class Transaction:
         self.execute(self._queries["open_question"], rows.question_parameters(question))
 
     def question(self, run_id: RunId, key: str) -> QuestionRow | None:
-        found = rows.read_rows(self._value("question", (run_id, key)))
+        found = read_rows(self._value("question", (run_id, key)))
         return rows.read_question(found[0]) if found else None
 
     # definitions

@@ -49,16 +49,16 @@ def prepare_file(path: str) -> None:
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        _sync_folder(os.path.dirname(folder))
+        sync_folder(os.path.dirname(folder))
     if os.path.isdir(path):
         raise StoreError(f"{path} is a directory; name a file in it.")
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        _sync_folder(os.path.dirname(path))
+        sync_folder(os.path.dirname(path))
     tighten(path)
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
     """Make a new entry survive power loss: syncing the file alone does not promise that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)

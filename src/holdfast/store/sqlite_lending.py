@@ -19,7 +19,7 @@ import apsw
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.model import Definition, Landing
-from holdfast.store import sqlite_rows as rows
+from holdfast.store import rows
 from holdfast.store.queries import load_queries
 
 #: What the tables of the store are called; bodies do not write to them.
@@ -113,6 +113,10 @@ class Lending:
     @property
     def has_begun(self) -> bool:
         return self._connection is not None
+
+    @property
+    def was_lost(self) -> bool:
+        return False
 
     async def begin(self) -> Any:
         raise UsageError(

@@ -6,29 +6,14 @@ here, and what changed is written at once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from holdfast.errors import HoldfastError, RunNotFound
-from holdfast.model import Letter, Mail, QuestionState, RunId, RunRow, Sent, Wake
-from holdfast.store import sqlite_rows as rows
+from holdfast.model import Letter, RunId, RunRow, Sent
+from holdfast.store import rows
+from holdfast.store.mailing import Delivery, WakeError, decider, wake_row
 from holdfast.store.sqlite_apply import Transaction
-
-
-class WakeError(Exception):
-    """A wake function has a bug. No error of the run or the store, so it is never passed over in silence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Mail with the conditions under which it is accepted; see `Store.send`."""
-
-    mail: Mail
-    wake: Wake
-    expected: int | None = None
-    decides: tuple[QuestionState, str] | None = None
 
 
 def deliver(transaction: Transaction, deliveries: Sequence[Delivery], *, again: bool = False) -> list[Sent | Exception]:
@@ -79,14 +64,14 @@ class _Mailbag:
             return Sent(number, is_new=False)
         if isinstance(row, HoldfastError):
             raise row
-        woken = _wake(delivery.wake, row)
+        woken = wake_row(delivery.wake, row)
         if delivery.expected is not None and row.mail != delivery.expected:
             return Sent(0, is_new=False)
         if delivery.decides is not None:
             state, shown = delivery.decides
-            body = _object(mail.body)
+            by, note = decider(mail)
             if not self._transaction.decide_question(
-                mail.run_id, mail.key, state, at=mail.at, by=body.get("by"), note=body.get("note") or "", shown=shown
+                mail.run_id, mail.key, state, at=mail.at, by=by, note=note, shown=shown
             ):
                 return Sent(0, is_new=False)
         number = row.mail + 1
@@ -107,26 +92,3 @@ class _Mailbag:
         write("insert_mail", self._mail)
         write("count_mail", [(row.id, row.mail) for row in counted])
         write("wake_runs", [rows.wake_parameters(row) for row in woken])
-
-
-def _wake(wake: Wake, row: RunRow) -> RunRow | None:
-    try:
-        woken = wake(row)
-    except HoldfastError:
-        raise
-    except Exception as error:
-        raise WakeError(f"what mail does to run {row.id} could not be decided: {error!r}") from error
-    if woken is None or row.owner is not None:
-        return None
-    unchanged = (row.id, row.epoch, row.head_seq, row.head_hash)
-    if (woken.id, woken.epoch, woken.head_seq, woken.head_hash) != unchanged:
-        raise WakeError(f"mail must not change the epoch or the head of run {row.id}")
-    return woken
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -22,8 +22,10 @@ from holdfast.model import (
     Worker,
     WorkerId,
 )
-from holdfast.store import sqlite_rows as rows
+from holdfast.store import rows
+from holdfast.store.lines import evenly, few_records
 from holdfast.store.queries import load_queries
+from holdfast.store.sqlite_rows import listing, read_records, read_rows
 
 _RECORDS_AT_ONCE = 1000
 _FEW = 2000  # runs that are due, found faster by time than by walking past all those that are not
@@ -33,7 +35,7 @@ _QUERIES = load_queries("sqlite")
 def _rows(connection: apsw.Connection, name: str, parameters: Any = ()) -> list[list[Any]]:
     cell = connection.execute(_QUERIES[name], parameters).get
     assert isinstance(cell, bytes)
-    return rows.read_rows(cell)
+    return read_rows(cell)
 
 
 # runs
@@ -45,7 +47,7 @@ def run(connection: apsw.Connection, run_id: RunId) -> RunRow | None:
 
 
 def runs(connection: apsw.Connection, which: RunFilter) -> list[RunRow]:
-    name, parameters = rows.listing(which)
+    name, parameters = listing(which)
     if which.before_id is not None:
         parameters["before_at"] = connection.execute(_QUERIES["cursor_position"], (which.before_id,)).get
         if parameters["before_at"] is None:
@@ -57,7 +59,7 @@ def records(connection: apsw.Connection, run_id: RunId, after: int) -> list[Reco
     found: list[Record] = []
     while True:
         page = _rows(connection, "records", (run_id, after, _RECORDS_AT_ONCE))
-        found += rows.read_records(run_id, page)
+        found += read_records(run_id, page)
         if len(page) < _RECORDS_AT_ONCE:
             return found
         after = found[-1].seq
@@ -99,32 +101,18 @@ def _load_all(connection: apsw.Connection, run_ids: Sequence[RunId]) -> dict[Run
     for values in _rows(connection, "mail_of_runs", (json.dumps([row.id for row in stored.values() if row.mail]),)):
         mail_of[values[0]].append(rows.read_mail(values))
     found: dict[RunId, Loaded] = {}
-    for few in _few_records(stored.values()):
+    for few in few_records(stored.values(), 2 * _RECORDS_AT_ONCE):
         records_of: dict[str, list[list[Any]]] = defaultdict(list)
         if len(few) > 1:
             for values in _rows(connection, "records_of_runs", (json.dumps([row.id for row in few]),)):
                 records_of[values.pop()].append(values)
         for row in few:
             try:
-                own = rows.read_records(row.id, records_of[row.id]) if len(few) > 1 else records(connection, row.id, 0)
+                own = read_records(row.id, records_of[row.id]) if len(few) > 1 else records(connection, row.id, 0)
             except CorruptJournal:
                 continue
             found[row.id] = Loaded(row, own, mail_of[row.id])
     return found
-
-
-def _few_records(stored: Iterable[RunRow]) -> Iterator[list[RunRow]]:
-    """Runs that have some thousand records together, by what their rows say; a long run comes alone."""
-    few: list[RunRow] = []
-    count = 0
-    for row in stored:
-        if few and count + row.head_seq > 2 * _RECORDS_AT_ONCE:
-            yield few
-            few, count = [], 0
-        few.append(row)
-        count += row.head_seq
-    if few:
-        yield few
 
 
 def blobs(connection: apsw.Connection, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
@@ -181,23 +169,6 @@ def _in_line(connection: apsw.Connection, which: dict[str, Any], limit: int, aft
         if len(line) >= limit or each >= limit:
             return evenly(line, after, limit)
         each = min(4 * each, limit)  # some keys have fewer than their share: the others fill it
-
-
-def evenly(line: Iterable[Sequence[str]], after: str, limit: int) -> list[str]:
-    """Of (queue, key, id), each key's in order: the first of each key, then the second of each, and so on.
-
-    Keys come in order from behind `after` on; those up to it come last. Queues take turns, so that one which can take
-    no more does not hide the others.
-    """
-    lines: dict[str, list[tuple[int, bool, str, str]]] = defaultdict(list)
-    ranks: dict[tuple[str, str], int] = defaultdict(int)
-    for queue, key, run_id in line:
-        lines[queue].append((ranks[queue, key], key <= after, key, run_id))
-        ranks[queue, key] += 1
-    turns = [
-        (turn, queue, run_id) for queue, own in lines.items() for turn, (*_, run_id) in enumerate(sorted(own)[:limit])
-    ]
-    return [run_id for *_, run_id in sorted(turns)[:limit]]
 
 
 def next_wake(connection: apsw.Connection) -> int | None:

@@ -33,11 +33,12 @@ from holdfast import clock, faults
 from holdfast.errors import HoldfastError, StoreError, StoreReplaced
 from holdfast.model import Append, Applied, Letter, Sent, WorkerId
 from holdfast.store.base import Acknowledge
+from holdfast.store.mailing import Delivery
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
 from holdfast.store.sqlite_files import Identity, close_quietly
 from holdfast.store.sqlite_lending import Lending
-from holdfast.store.sqlite_mail import Delivery, deliver, tell
+from holdfast.store.sqlite_mail import deliver, tell
 
 _BATCH = 1024  # writes in one commit
 _BUSY_US = 30_000_000

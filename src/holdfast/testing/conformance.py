@@ -29,7 +29,7 @@ from holdfast.model import (
     WorkerId,
 )
 from holdfast.store.base import Store
-from holdfast.testing import conformance_landing, conformance_mail, conformance_waiting
+from holdfast.testing import conformance_landing, conformance_mail, conformance_retention, conformance_waiting
 from holdfast.testing.samples import (
     ALICE,
     BOB,
@@ -532,6 +532,7 @@ CASES: tuple[Case, ...] = (
     *conformance_waiting.CASES,
     *conformance_mail.CASES,
     *conformance_landing.CASES,
+    *conformance_retention.CASES,
     a_worker_lives_until_its_lease_ends,
     a_worker_whose_process_let_go_is_dead_at_once,
     an_owner_without_a_row_is_dead_while_its_run_is_open,

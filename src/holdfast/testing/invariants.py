@@ -12,7 +12,8 @@ not know what an agent was meant to do; they know what no history may contain:
 - what is over stays over, unless somebody reopened it; what was cancelled ends as cancelled;
 - how a wait ends is decided once;
 - mail is numbered without gaps and acted on once, and what a parked run waits for does not lie unread;
-- a run that is not over is owned by a live worker, or can be taken up, or waits and says for what.
+- a run that is not over is owned by a live worker, or can be taken up, or waits and says for what;
+- a run that was pruned had ended, and nobody can execute it; so with one that was moved to another store.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from holdfast.config import Settings
 from holdfast.errors import CorruptJournal, HoldfastError
-from holdfast.history import note_of, verify
+from holdfast.history import note_of
+from holdfast.journal.tombstones import is_empty
+from holdfast.journal.verification import verify
 from holdfast.model import FINAL, OUTCOMES, Kind, Mail, Record, RunFilter, RunRow, Status, WorkerId
 from holdfast.store import open_store
 from holdfast.store.base import Store
@@ -86,6 +89,9 @@ async def _check(url: str, lines: Sequence[LedgerLine], acks: Sequence[tuple[str
 async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[tuple[str, str]]) -> AsyncIterator[str]:
     dead = await store.dead_workers()
     known: dict[str, tuple[RunRow, list[Record]]] = {}
+    bodies: dict[str, list[LedgerLine]] = {}
+    for line in lines:
+        bodies.setdefault(line.run, []).append(line)
     async for row in _rows(store):
         try:
             loaded = await store.load(row.id)
@@ -100,9 +106,9 @@ async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[
             yield f"run {row.id}: it is listed and cannot be loaded"
             continue
         known[row.id] = loaded
-        for found in violations_of(*loaded, mail=mail, dead=dead, lines=[line for line in lines if line.run == row.id]):
+        for found in violations_of(*loaded, mail=mail, dead=dead, lines=bodies.get(row.id, ())):
             yield f"run {row.id}: {found}"
-    for run in sorted({line.run for line in lines} - known.keys()):
+    for run in sorted(bodies.keys() - known.keys()):
         yield f"run {run}: the ledger has it, the store does not: its bodies ran before it was stored"
     for run, key in acks:
         missing = _missing(known.get(run), key)
@@ -130,6 +136,9 @@ def violations_of(
     lines: Sequence[LedgerLine] = (),
 ) -> Iterator[str]:
     """The broken promises in one run."""
+    if is_empty(row):
+        yield from _emptied(row, mail)
+        return
     yield from _numbers(row, records)
     yield from _epochs(row, records)
     yield from _endings(row, records)
@@ -143,11 +152,24 @@ def _missing(known: tuple[RunRow, list[Record]] | None, key: str) -> str | None:
     if known is None:
         return "its start was acknowledged, and it is not in the store"
     row, records = known
+    if is_empty(row):
+        return None
     if key == "finished":
         return None if row.status in FINAL else f"its end was acknowledged, and it is {row.status}"
     if key and not any(r.key == key and r.kind in OUTCOMES for r in records):
         return f"{key} was acknowledged, and its outcome is not in the journal"
     return None
+
+
+def _emptied(row: RunRow, mail: Sequence[Mail]) -> Iterator[str]:
+    """Of a run that was pruned or moved there is a row, and the mail that may come a second time."""
+    why = (row.reason or {})["why"]
+    if row.owner is not None or row.wake_at is not None:
+        yield f"it was {why}, and can still be executed"
+    if why == "pruned" and row.status not in FINAL:
+        yield f"it was pruned while it was {row.status}"
+    if any(each.number > row.mail for each in mail):
+        yield f"its mail has the numbers {[each.number for each in mail]}, its counter is {row.mail}"
 
 
 def _numbers(row: RunRow, records: Sequence[Record]) -> Iterator[str]:

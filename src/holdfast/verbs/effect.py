@@ -42,6 +42,8 @@ from holdfast.settling import EffectCall, Ended, Settling, Verdict, failed, stor
 from holdfast.store.base import UserTransaction
 from holdfast.transactions import uses_transaction
 
+_LOST_S = 0.2  # from a lost connection to the next attempt
+
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
@@ -414,6 +416,10 @@ class EffectDefinition:
             value, error = await self._run_body(call, attempt, transaction)
             if error is not None:
                 await transaction.roll_back()
+                if transaction.was_lost and not isinstance(error, self.options.failures):
+                    later = RetryLater(_LOST_S)  # the body is not to blame, and nothing has happened
+                    later.__cause__ = error
+                    return None, later, True
                 return None, error, True
             if not transaction.has_begun:
                 return value, None, True

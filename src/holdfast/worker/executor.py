@@ -22,6 +22,7 @@ from holdfast.handle import Run
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.integrity import check_blob, check_records, check_row, seal_row
 from holdfast.journal.recovery import PROVEN
+from holdfast.journal.tombstones import is_empty, refuse_elsewhere, refuse_empty
 from holdfast.model import (
     FINAL,
     Append,
@@ -327,7 +328,9 @@ class Executor:
             mail = await self.store.mail(run_id, after=0) if row.mail else []
         if row.status is Status.quarantined or (row.status in FINAL and (reopen is None or row.status is Status.done)):
             return False
+        refuse_elsewhere(row)
         if reopen is not None:
+            refuse_empty(row)
             refuse_undone(row, records)
         agent = self.agents.get(row.agent)
         if agent is None:
@@ -457,7 +460,7 @@ class Executor:
         if loaded is None:
             raise RunNotFound(f"There is no run {run_id} in {self.store.url}.")
         row, records = loaded
-        if row.status is Status.quarantined:
+        if row.status is Status.quarantined or is_empty(row):
             return row, records, {}
         return row, records, await self._verified(row, records)
 

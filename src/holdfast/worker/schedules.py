@@ -28,6 +28,7 @@ from datetime import datetime
 from holdfast import clock, faults
 from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
+from holdfast.journal.tombstones import is_empty
 from holdfast.model import RunFilter, RunId, Status
 from holdfast.store.base import Store
 from holdfast.telemetry import warn
@@ -301,7 +302,9 @@ class Schedules:
         found: builtins.list[str] = []
         for run_id in run_ids:
             row = await self._store.run(RunId(run_id))
-            if row is not None and not row.status.is_final and row.status is not Status.quarantined:
+            if row is None or row.status.is_final or is_empty(row):
+                continue
+            if row.status is not Status.quarantined:
                 found.append(run_id)
         return tuple(found)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from holdfast import faults
 from holdfast.codec import MISSING, blob_digest, coder_for, coder_of
-from holdfast.errors import HoldfastError, RunFinished, RunNotFound, StoreError, Undecodable, UsageError
+from holdfast.errors import HoldfastError, RunFinished, RunMoved, RunNotFound, StoreError, Undecodable, UsageError
 from holdfast.ids import new_uuid
 from holdfast.model import FINAL, Definition, RunFilter, RunId, Status
 from holdfast.store.base import Store
@@ -245,8 +245,8 @@ class Events:
             await self._send(run_id, event.name, event.body["value"], event.id)
         except StoreError:
             raise
-        except (RunNotFound, RunFinished):
-            pass  # it ended meanwhile
+        except (RunNotFound, RunFinished, RunMoved):
+            pass  # it ended meanwhile, or is not here any more
         except HoldfastError as error:
             warn("event.signal_refused", name=event.name, id=event.id, run=run_id, error=str(error))
 

@@ -105,7 +105,7 @@ CREATE TABLE runs (
     claims       INTEGER NOT NULL DEFAULT 0,
     mail         INTEGER NOT NULL DEFAULT 0,
     digest       TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
+, pruned_at INTEGER) STRICT, WITHOUT ROWID;
 
 CREATE TABLE workers (
     id             TEXT NOT NULL PRIMARY KEY,
@@ -134,7 +134,12 @@ CREATE INDEX runs_by_thread ON runs (thread_id, created_at, id);
 
 CREATE INDEX runs_by_wake ON runs (queue, agent, status, wake_at, id) WHERE owner IS NULL AND wake_at IS NOT NULL;
 
+CREATE INDEX runs_ended ON runs (agent, created_at, id)
+    WHERE status IN ('done', 'failed', 'cancelled') AND pruned_at IS NULL;
+
 CREATE INDEX runs_in_line ON runs (queue, queue_key, priority DESC, wake_at, id, agent)
     WHERE status = 'queued' AND owner IS NULL AND wake_at IS NOT NULL;
 
 CREATE INDEX runs_newest ON runs (created_at, id);
+
+CREATE INDEX runs_pruned ON runs (id, pruned_at, agent) WHERE pruned_at IS NOT NULL;

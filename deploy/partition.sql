@@ -1,0 +1,33 @@
+-- Makes the tables of a PostgreSQL store that belong to runs into hash partitions by the run's id: eight of each.
+--
+-- Stop all workers, take a backup, make sure that there is space for a second copy, then:
+--     psql --single-transaction --set ON_ERROR_STOP=1 --file partition.sql URL
+--
+-- The tables keep their names, so Holdfast needs no change. Tables in another schema: replace holdfast below.
+
+DO $$
+DECLARE
+    part record;
+    key_name text;
+BEGIN
+    FOR part IN
+        SELECT * FROM (VALUES ('runs', 'id', 'WITH (fillfactor = 60)'), ('records', 'run_id', ''),
+                              ('blobs', 'run_id', ''), ('mailbox', 'run_id', ''), ('questions', 'run_id', ''))
+            AS t (name, key, settings)
+    LOOP
+        EXECUTE format('ALTER TABLE holdfast.%I RENAME TO %I', part.name, part.name || '_before');
+        EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING ALL) PARTITION BY HASH (%I)',
+                       part.name, part.name || '_before', part.key);
+        FOR remainder IN 0..7 LOOP
+            EXECUTE format('CREATE TABLE holdfast.%I PARTITION OF holdfast.%I '
+                           'FOR VALUES WITH (MODULUS 8, REMAINDER %s) %s',
+                           part.name || '_' || remainder, part.name, remainder, part.settings);
+        END LOOP;
+        EXECUTE format('INSERT INTO holdfast.%I SELECT * FROM holdfast.%I', part.name, part.name || '_before');
+        EXECUTE format('DROP TABLE holdfast.%I', part.name || '_before');
+        SELECT conname INTO STRICT key_name FROM pg_constraint
+        WHERE conrelid = ('holdfast.' || part.name)::regclass AND contype = 'p';
+        EXECUTE format('ALTER TABLE holdfast.%I RENAME CONSTRAINT %I TO %I',
+                       part.name, key_name, part.name || '_pkey'); -- functions of the schema know it by this name
+    END LOOP;
+END $$;

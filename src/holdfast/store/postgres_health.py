@@ -1,0 +1,99 @@
+"""What `doctor` wants to know of a PostgreSQL store."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from holdfast import clock
+from holdfast.store import postgres_migrate
+from holdfast.store.migrate import migrations
+from holdfast.store.postgres_connection import Target
+from holdfast.store.queries import Queries
+
+_CLOCK_SLACK_S = 5
+_FEW_CONNECTIONS = 10
+
+
+class Facts(NamedTuple):
+    """Of the server, as this user sees it."""
+
+    version: str
+    fsync: str
+    full_page_writes: str
+    synchronous_commit: str
+    is_standby: bool
+    clock_us: int
+    connections_left: int
+    schema_bytes: int
+    database_bytes: int
+    standbys: str
+
+    @classmethod
+    async def of(cls, connection: Any, queries: Queries, target: Target) -> Facts:
+        return cls(*await connection.fetchrow(queries["server_facts"], target.schema))
+
+
+def durability(fsync: str, full_page_writes: str) -> str:
+    """`full`, or what is switched off."""
+    off = [name for name, value in (("fsync", fsync), ("full_page_writes", full_page_writes)) if value != "on"]
+    return " and ".join(f"{name}=off" for name in off) or "full"
+
+
+async def check(connection: Any, queries: Queries, target: Target) -> list[str]:
+    """Problems; empty when sound."""
+    facts = await Facts.of(connection, queries, target)
+    problems = []
+    if facts.fsync != "on":
+        problems.append(f"{target.shown} has fsync=off: a power loss can destroy everything; set fsync=on")
+    if facts.full_page_writes != "on":
+        problems.append(f"{target.shown} has full_page_writes=off: a power loss can tear pages; set it on")
+    if facts.synchronous_commit not in ("on", "remote_apply"):
+        problems.append(
+            f"{target.shown} has synchronous_commit={facts.synchronous_commit} for this user. Holdfast sets it on for "
+            "its own commits, but other programs of this user lose what they committed; set it on"
+        )
+    if facts.is_standby:
+        problems.append(f"{target.shown} is a standby: it can be read only; name the primary in the url")
+    apart_s = (facts.clock_us - clock.now_us()) / 1e6
+    if abs(apart_s) > _CLOCK_SLACK_S:
+        problems.append(
+            f"the clock of {target.shown} is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this "
+            "machine's; run a time service on both"
+        )
+    if facts.connections_left < _FEW_CONNECTIONS:
+        problems.append(
+            f"{target.shown} takes only {facts.connections_left} more connections (a worker needs five); raise "
+            "max_connections, or use a pooler with ?pooler=transaction"
+        )
+    known = {migration.number: migration for migration in migrations("postgres")}
+    problems += [
+        f"migration {version.number} ({version.name}) was applied with another text than this Holdfast has"
+        for version in await postgres_migrate.applied(connection, queries, target)
+        if version.number in known and known[version.number].sha256 != version.sha256
+    ]
+    return problems
+
+
+async def statistics(connection: Any, queries: Queries, target: Target) -> dict[str, int | str]:
+    """Sizes and versions."""
+    facts = await Facts.of(connection, queries, target)
+    runs, records, blobs, mail, workers = await connection.fetchrow(queries["counts"])
+    return {
+        "runs": runs,
+        "records": records,
+        "blob_chunks": blobs,
+        "mail": mail,
+        "workers": workers,
+        "schema": len(await postgres_migrate.applied(connection, queries, target)),
+        "postgres": facts.version,
+        "schema_bytes": facts.schema_bytes,
+        "database_bytes": facts.database_bytes,
+        "fsync": facts.fsync,
+        "full_page_writes": facts.full_page_writes,
+        "synchronous_commit": facts.synchronous_commit,
+        "synchronous_standby_names": facts.standbys,
+        "standby": int(facts.is_standby),
+        "connections_left": facts.connections_left,
+        "clock_difference_ms": (facts.clock_us - clock.now_us()) // 1000,
+        "durability": durability(facts.fsync, facts.full_page_writes),
+    }

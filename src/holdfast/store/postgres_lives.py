@@ -1,0 +1,66 @@
+"""Which workers are dead: what is decided from what their rows and the server's sessions say.
+
+A missing session alone proves little: it may have been lost a moment ago and be on its way back. So it must be missing
+at two looks, and the worker must not have renewed its lease in between.
+
+A lease that ran out while the server was away proves nothing, since nobody could renew it. It counts if it was renewed
+since this server started, or if whoever looks has been connected for as long as a lease lasts (`is_settled`): by then
+everybody who lives has renewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+from holdfast.model import WorkerId
+
+#: Time between two looks.
+APART_US = 500_000
+
+
+class Life(NamedTuple):
+    """A worker, as the query `lives` finds it."""
+
+    id: WorkerId
+    lease_until_ms: int
+    is_expired: bool
+    is_current: bool
+    let_go: bool
+    backend_pid: int | None
+    backend_start: int | None
+    is_absent: bool
+
+
+class Lives:
+    """Remembers whose session was missing at the last look."""
+
+    def __init__(self) -> None:
+        self._missing: dict[WorkerId, tuple[int, Life]] = {}
+
+    def judge(
+        self, found: Iterable[tuple[Any, ...]], *, own: Collection[WorkerId], now_us: int, is_settled: bool
+    ) -> tuple[dict[WorkerId, str], int]:
+        """The dead with the proof, and how long to wait until a second look can prove more (0: it cannot)."""
+        dead: dict[WorkerId, str] = {}
+        missing: dict[WorkerId, tuple[int, Life]] = {}
+        wait_us = 0
+        for life in map(Life._make, found):
+            if life.id in own:
+                continue
+            if life.is_absent:
+                first_us, first = self._missing.get(life.id, (now_us, life))
+                if first != life:
+                    first_us = now_us  # it renewed its lease, or has another session
+                missing[life.id] = first_us, life
+                left_us = first_us + APART_US - now_us
+                if left_us <= 0:
+                    dead[life.id] = "lock"
+                    continue
+                wait_us = min(wait_us or left_us, left_us)
+            if life.let_go:
+                dead[life.id] = "lock"
+            elif life.is_expired and (life.is_current or is_settled):
+                dead[life.id] = "lease"
+        self._missing = missing
+        return dead, wait_us

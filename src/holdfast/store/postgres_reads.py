@@ -1,0 +1,201 @@
+"""What is read: statements that need no transaction, apart from those whose answers must be of one moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.errors import CorruptJournal, RunNotFound
+from holdfast.model import (
+    Definition,
+    Loaded,
+    Mail,
+    QuestionRow,
+    Record,
+    RunFilter,
+    RunId,
+    RunRow,
+    Worker,
+    WorkerId,
+)
+from holdfast.store import rows
+from holdfast.store.lines import evenly, few_records
+from holdfast.store.queries import Queries
+
+READ_S = 30.0
+_RECORDS_AT_ONCE = 5000
+_FEW = 2000  # runs that are due, found faster by time than by walking past all those that are not
+_FILTERS = "statuses agent thread_id parent_id queue since before_at before_id limit owners prefix".split()
+
+
+class Reads:
+    """Reads on one connection; the caller has it for itself."""
+
+    def __init__(self, connection: Any, queries: Queries) -> None:
+        self.connection = connection
+        self._queries = queries
+
+    async def _rows(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self.connection.fetch(self._queries[name], *parameters, timeout=READ_S)]
+
+    async def _value(self, name: str, *parameters: Any) -> Any:
+        return await self.connection.fetchval(self._queries[name], *parameters, timeout=READ_S)
+
+    def _of_one_moment(self) -> Any:
+        return self.connection.transaction(isolation="repeatable_read", readonly=True)
+
+    # runs
+
+    async def run(self, run_id: RunId) -> RunRow | None:
+        found = await self._rows("run", run_id)
+        return rows.read_run(found[0]) if found else None
+
+    async def runs(self, which: RunFilter) -> list[RunRow]:
+        name, filters = rows.listing(which)
+        if which.before_id is not None:
+            filters["before_at"] = await self._value("cursor_position", which.before_id)
+            if filters["before_at"] is None:
+                raise RunNotFound(f"There is no run {which.before_id} to list on from.")
+        parameters = [filters[each] for each in _FILTERS]
+        if name == "runs_by_status":
+            parameters.append(filters["status"])
+        return [rows.read_run(values, lenient=True) for values in await self._rows(name, *parameters)]
+
+    async def records(self, run_id: RunId, after: int) -> list[Record]:
+        found = await self.connection.fetch(self._queries["records"], run_id, after, timeout=READ_S)
+        return list(map(Record._make, found))
+
+    async def load(self, run_id: RunId) -> tuple[RunRow, list[Record]] | None:
+        async with self._of_one_moment():
+            row = await self.run(run_id)
+            return None if row is None else (row, await self.records(run_id, 0))
+
+    async def load_many(self, run_ids: Sequence[RunId]) -> list[Loaded]:
+        """Those that can be read, in the order given."""
+        stored: dict[RunId, RunRow] = {}
+        records: dict[str, list[Record]] = defaultdict(list)
+        mail: dict[str, list[Mail]] = defaultdict(list)
+        async with self._of_one_moment():
+            for values in await self._rows("runs_of_ids", list(set(run_ids))):
+                try:
+                    stored[RunId(values[0])] = rows.read_run(values)
+                except CorruptJournal:
+                    continue
+            if not stored:
+                return []
+            for few in few_records(stored.values(), _RECORDS_AT_ONCE):
+                for run_id, *values_of_record in await self.connection.fetch(
+                    self._queries["records_of_runs"], [row.id for row in few], timeout=READ_S
+                ):
+                    records[run_id].append(Record._make(values_of_record))
+            if any(row.mail for row in stored.values()):
+                for values in await self._rows("mail_of_runs", [row.id for row in stored.values() if row.mail]):
+                    mail[values[0]].append(rows.read_mail(values))
+        return [Loaded(stored[each], records[each], mail[each]) for each in run_ids if each in stored]
+
+    async def mail(self, run_id: RunId, after: int) -> list[Mail]:
+        return [rows.read_mail(values) for values in await self._rows("mail", run_id, after)]
+
+    async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
+        return {RunId(run_id): (epoch, count) for run_id, epoch, count in await self._rows("mail_counts", owner)}
+
+    async def blobs(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
+        packed: dict[str, list[bytes]] = {}
+        for digest, data in await self._rows("blobs", run_id, list(digests)):
+            packed.setdefault(digest, []).append(data)
+        return {digest: rows.unpack_blob(run_id, digest, b"".join(chunks)) for digest, chunks in packed.items()}
+
+    # who may be claimed
+
+    async def ready(
+        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str
+    ) -> list[RunRow]:
+        which = (list(agents), None if queues is None else list(queues), now)
+        parked = [run_id for (run_id,) in await self._rows("ready_parked", *which, limit)]
+        # Neither those who wait in line nor those whose time has come keep the others out.
+        in_line = await self._in_line(which, limit, after)
+        chosen = parked[: max(limit // 2, limit - len(in_line))]
+        chosen += in_line[: limit - len(chosen)]
+        if not chosen:
+            return []
+        found = {}
+        for values in await self._rows("runs_of_ids", chosen):
+            row = rows.read_run(values, lenient=True)
+            # Of another moment than what was found above: somebody may have claimed it, or parked it again, since.
+            if row.owner is None and row.wake_at is not None and row.wake_at <= now:
+                found[row.id] = row
+        return [found[run_id] for run_id in chosen if run_id in found]
+
+    async def _in_line(self, which: tuple[Any, Any, int], limit: int, after: str) -> list[str]:
+        """Ids of queued runs, evenly from all keys.
+
+        If few are due, they are found by time, however many keys there are. If many are, there is no need to look at
+        all of them: the line is walked from key to key until there are enough.
+        """
+        most = max(4 * limit, _FEW)
+        few = await self._value("due_in_line", *which, most)
+        if not few:
+            return []
+        if few < most:
+            return evenly(await self._rows("line_of_few", *which, most), after, limit)
+        keys = await self._rows("keys_in_line", *which, after, limit)
+        if not keys:
+            return []
+        agents, _, now = which
+        queues_of, keys_of = zip(*keys, strict=True)
+        each = -(-limit // len(keys))
+        while True:
+            line = await self._rows("line_of_keys", agents, queues_of, now, keys_of, each)
+            if len(line) >= limit or each >= limit:
+                return evenly(line, after, limit)
+            each = min(4 * each, limit)  # some keys have fewer than their share: the others fill it
+
+    async def next_wake(self) -> int | None:
+        found: int | None = await self._value("next_wake")
+        return found
+
+    # questions and definitions
+
+    async def questions(
+        self, *, run_id: RunId | None, id_prefix: str | None, only_open: bool, limit: int
+    ) -> list[QuestionRow]:
+        if run_id is not None:
+            found = await self._rows("questions_of_run", run_id, only_open, id_prefix or None, limit)
+        elif id_prefix:
+            found = await self._rows("questions_by_prefix", id_prefix, only_open, limit)
+        else:
+            found = await self._rows("questions_open" if only_open else "questions", limit)
+        return list(map(rows.read_question, found))
+
+    async def definitions(
+        self, kind: str, *, names: Sequence[str] | None, due: int | None, limit: int
+    ) -> list[Definition]:
+        if names is not None:
+            found = await self._rows("definitions_by_name", kind, list(names), due, limit)
+        elif due is not None:
+            found = await self._rows("definitions_due", kind, due, limit)
+        else:
+            found = await self._rows("definitions", kind, limit)
+        return list(map(rows.read_definition, found))
+
+    # workers
+
+    async def workers(self) -> list[Worker]:
+        return list(map(rows.read_worker, await self._rows("workers")))
+
+    async def ownerless(self) -> list[WorkerId]:
+        return [WorkerId(owner) for (owner,) in await self._rows("ownerless")]
+
+    async def lives(self, lease_us: int) -> list[tuple[Any, ...]]:
+        return await self._rows("lives", lease_us)
+
+    # for what is read elsewhere
+
+    async def found(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        return await self._rows(name, *parameters)
+
+    def moment(self) -> Any:
+        """A block whose reads are of one moment."""
+        return self._of_one_moment()

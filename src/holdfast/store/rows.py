@@ -1,0 +1,382 @@
+"""Between the data of model.py and what is bound to and read from a database; the same for all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast.errors import CorruptJournal
+from holdfast.model import (
+    FINAL,
+    Append,
+    Claim,
+    Definition,
+    Kind,
+    Mail,
+    QuestionRow,
+    QuestionState,
+    Record,
+    RunFilter,
+    RunId,
+    RunRow,
+    Status,
+    ThreadId,
+    Worker,
+    WorkerId,
+)
+
+_WORKER = re.compile(r"[A-Za-z0-9_-]+")
+#: Kinds that are no progress, since a run that always dies at the same call writes them too: the count of claims stays.
+#: Giving a run up in order does end the count, since nobody died.
+_NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
+_BLOB_CHUNK = 256 * 1024
+
+dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+Values = tuple[Any, ...]
+
+
+def keeps_status(append: Append) -> bool:
+    """Whether the append most likely leaves status and owner as they are (`append_keep` checks)."""
+    return append.row.status is Status.running and not append.release and append.mail is None
+
+
+def keep_parameters(append: Append) -> Values:
+    row = append.row
+    return (
+        row.id,
+        row.updated_at,
+        None if row.reason is None else dump(row.reason),
+        row.generation,
+        row.head_seq,
+        row.head_hash,
+        dump(row.summary),
+        row.digest,
+        append.release or any(record.kind not in _NO_PROGRESS for record in append.records),
+        row.epoch,
+        append.base_seq,
+        append.base_hash,
+        row.owner,
+        row.status.value,
+    )
+
+
+def move_parameters(append: Append) -> Values:
+    return (*keep_parameters(append), append.row.wake_at, append.release, append.mail)
+
+
+def match_parameters(append: Append) -> Values:
+    row = append.row
+    return row.id, row.epoch, append.base_seq, append.base_hash, row.owner, append.mail
+
+
+def record_parameters(run_id: RunId, record: Record) -> Values:
+    return (
+        run_id,
+        record.seq,
+        record.epoch,
+        record.generation,
+        record.key,
+        str(record.kind),
+        record.name,
+        record.attempt,
+        record.tick,
+        record.at,
+        record.took,
+        record.args_digest,
+        record.args,
+        record.payload,
+        record.hash,
+    )
+
+
+def blob_parameters(run_id: RunId, digest: str, data: bytes) -> Iterator[Values]:
+    packed = zlib.compress(data, 1)
+    for chunk, start in enumerate(range(0, len(packed), _BLOB_CHUNK)):
+        yield run_id, digest, chunk, packed[start : start + _BLOB_CHUNK]
+
+
+def run_parameters(row: RunRow, owner: WorkerId | None) -> Values:
+    return (
+        row.id,
+        row.thread_id,
+        row.agent,
+        row.nonce,
+        row.parent_id,
+        row.queue,
+        row.queue_key,
+        row.priority,
+        row.created_at,
+        row.updated_at,
+        row.status.value,
+        None if row.reason is None else dump(row.reason),
+        row.wake_at,
+        row.generation,
+        row.epoch,
+        row.head_seq,
+        row.head_hash,
+        row.input_digest,
+        dump(row.summary),
+        owner,
+        row.claims,
+        row.mail,
+        row.digest,
+    )
+
+
+def state_parameters(row: RunRow) -> dict[str, Any]:
+    """What a claim writes, and the head it was made from."""
+    return {
+        "id": row.id,
+        "updated_at": row.updated_at,
+        "status": row.status.value,
+        "reason": None if row.reason is None else dump(row.reason),
+        "wake_at": row.wake_at,
+        "generation": row.generation,
+        "epoch": row.epoch,
+        "head_seq": row.head_seq,
+        "head_hash": row.head_hash,
+        "summary": dump(row.summary),
+        "digest": row.digest,
+    }
+
+
+def claim_parameters(row: RunRow, owner: WorkerId) -> Values:
+    return (
+        row.id,
+        row.updated_at,
+        row.status.value,
+        None if row.reason is None else dump(row.reason),
+        row.wake_at,
+        row.generation,
+        row.epoch,
+        dump(row.summary),
+        row.digest,
+        owner,
+    )
+
+
+def claimable_parameters(place: int, claim: Claim) -> Values:
+    row = claim.row
+    return place, row.id, row.epoch, row.head_seq, row.head_hash, claim.expected_epoch, claim.expected_owner
+
+
+def taking_parameters(claim: Claim) -> Values:
+    """All of a claim: the run, what it becomes, and what must be stored for it."""
+    row = claim.row
+    return (
+        row.id,
+        row.queue,
+        row.queue_key,
+        row.updated_at,
+        row.status.value,
+        None if row.reason is None else dump(row.reason),
+        row.wake_at,
+        row.generation,
+        row.epoch,
+        row.head_seq,
+        row.head_hash,
+        dump(row.summary),
+        row.digest,
+        claim.expected_epoch,
+        claim.expected_owner,
+    )
+
+
+def wake_parameters(row: RunRow) -> Values:
+    return (
+        row.id,
+        row.mail,
+        row.updated_at,
+        row.status.value,
+        None if row.reason is None else dump(row.reason),
+        row.wake_at,
+        row.generation,
+        dump(row.summary),
+        row.digest,
+    )
+
+
+def tombstone_parameters(row: RunRow) -> Values:
+    return (
+        row.id,
+        None if row.reason is None else dump(row.reason),
+        dump(row.summary),
+        row.digest,
+        row.epoch,
+        row.status.value,
+        row.head_seq,
+        row.head_hash,
+    )
+
+
+def mail_parameters(mail: Mail, number: int) -> Values:
+    return mail.run_id, number, mail.kind, mail.key, mail.body, mail.at, mail.digest, mail.dedup
+
+
+def question_parameters(question: QuestionRow) -> Values:
+    return (
+        question.id,
+        question.run_id,
+        question.key,
+        question.body,
+        question.shown,
+        question.asked_at,
+        question.due_at,
+        question.state.value,
+        question.decided_at,
+        question.decided_by,
+        question.note,
+        question.digest,
+    )
+
+
+def definition_parameters(definition: Definition) -> Values:
+    return definition.kind, definition.name, definition.body, definition.due_at, definition.revision
+
+
+def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
+    """The query whose index fits a filter best, and its parameters, except where a cursor stands."""
+    return _best_index(which), {
+        "statuses": None if which.status is None else sorted(which.status),
+        "agent": which.agent,
+        "thread_id": which.thread_id,
+        "parent_id": which.parent_id,
+        "queue": which.queue,
+        "since": which.since,
+        "before_at": None,
+        "before_id": which.before_id,
+        "limit": which.limit,
+        "owners": sorted(which.orphaned_from) if which.orphaned_from else None,
+        "prefix": which.id_prefix,
+        "status": min(which.status) if which.status else None,
+    }
+
+
+def _best_index(which: RunFilter) -> str:
+    if which.id_prefix:
+        return "runs_by_prefix"
+    if which.orphaned_from:
+        return "runs_by_owner"
+    if which.parent_id is not None:
+        return "runs_by_parent"
+    if which.thread_id is not None:
+        return "runs_by_thread"
+    if which.status is not None and len(which.status) == 1:
+        return "runs_by_status"
+    if which.status is not None and not which.status & FINAL:
+        return "runs_by_statuses"
+    return "runs_by_agent" if which.agent is not None else "runs_newest"
+
+
+def read_run(values: Sequence[Any], *, lenient: bool = False) -> RunRow:
+    """A run; its hash as bytes. `lenient`: show one that cannot be read as quarantined, so that it hides no other."""
+    run_id = RunId(values[0] or "")
+    try:
+        if values.count(None) > sum(values[i] is None for i in (4, 11, 12, 19)):
+            raise ValueError("a value is missing")
+        status, reason = Status(values[10]), _mapping(values[11]) if values[11] is not None else None
+        summary, head_hash = _mapping(values[18]), values[16]
+        if not isinstance(head_hash, bytes):
+            head_hash = bytes.fromhex(head_hash)  # how SQLite's JSON answers have it
+        if values[19] is not None and not _WORKER.fullmatch(values[19]):
+            raise ValueError("its owner is no worker id")
+    except ValueError as error:
+        if not lenient:
+            raise CorruptJournal(f"The row of run {run_id} cannot be read: {error}.", run_id=run_id) from error
+        status, reason = Status.quarantined, {"why": "corrupt", "detail": f"its row cannot be read: {error}"}
+        summary, head_hash = {}, b""
+    return RunRow(
+        id=run_id,
+        thread_id=ThreadId(values[1]),
+        agent=values[2],
+        nonce=values[3],
+        parent_id=None if values[4] is None else RunId(values[4]),
+        queue=values[5],
+        queue_key=values[6],
+        priority=values[7],
+        created_at=values[8],
+        updated_at=values[9],
+        status=status,
+        reason=reason,
+        wake_at=values[12],
+        generation=values[13],
+        epoch=values[14],
+        head_seq=values[15],
+        head_hash=head_hash,
+        input_digest=values[17],
+        summary=summary,
+        owner=None if values[19] is None else WorkerId(values[19]),
+        claims=values[20],
+        mail=values[21],
+        digest=values[22],
+    )
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
+
+
+def read_mail(values: Sequence[Any]) -> Mail:
+    run_id, number, kind, key, body, at, digest, dedup = values
+    return Mail(run_id=RunId(run_id), number=number, kind=kind, key=key, body=body, at=at, digest=digest, dedup=dedup)
+
+
+def read_question(values: Sequence[Any]) -> QuestionRow:
+    question_id, run_id, key, body, shown, asked_at, due_at, state, decided_at, decided_by, note, digest = values
+    try:
+        known = QuestionState(state)
+    except ValueError as error:
+        raise CorruptJournal(
+            f"Question {question_id} of run {run_id} cannot be read: {error}.", run_id=run_id
+        ) from error
+    return QuestionRow(
+        id=question_id,
+        run_id=RunId(run_id),
+        key=key,
+        body=body,
+        shown=shown,
+        asked_at=asked_at,
+        due_at=due_at,
+        state=known,
+        decided_at=decided_at,
+        decided_by=decided_by,
+        note=note,
+        digest=digest,
+    )
+
+
+def read_definition(values: Sequence[Any]) -> Definition:
+    kind, name, body, revision, due_at = values
+    return Definition(kind=kind, name=name, body=body, revision=revision, due_at=due_at)
+
+
+def read_worker(values: Sequence[Any]) -> Worker:
+    worker_id, pid, host, boot_id, started_at, lease_until_ms = values
+    return Worker(
+        id=WorkerId(worker_id),
+        pid=pid,
+        host=host,
+        boot_id=boot_id,
+        started_at=started_at,
+        lease_until_ms=lease_until_ms,
+    )
+
+
+def unpack_blob(run_id: RunId, digest: str, packed: bytes) -> bytes:
+    decompressor = zlib.decompressobj()
+    try:
+        data = decompressor.decompress(packed)
+    except zlib.error as error:
+        raise CorruptJournal(
+            f"A stored value of run {run_id} ({digest}) is damaged: {error}.", run_id=run_id
+        ) from error
+    if not decompressor.eof or decompressor.unused_data:
+        raise CorruptJournal(f"A stored value of run {run_id} ({digest}) is incomplete.", run_id=run_id)
+    return data

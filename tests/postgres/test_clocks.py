@@ -1,0 +1,74 @@
+"""What the clocks of workers' machines say does not matter for leases: they are of the database's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast import clock
+from holdfast.model import RunId
+from holdfast.testing.ledger import VARIABLE
+from tests.nursery import Nursery, eventually
+from tests.ownership import agents
+from tests.workers import Place
+
+LEASE_S = 1.0
+SETTINGS: dict[str, Any] = {"lease_s": LEASE_S, "renew_s": 0.2, "sweep_s": 0.1}
+
+
+@pytest.fixture
+def place(tmp_path: Path, postgres_url: str) -> Iterator[Place]:
+    nursery = Nursery(lambda _: postgres_url)
+    try:
+        with Place(tmp_path, nursery, agents=agents.__name__, settings=SETTINGS) as place:
+            place.env = {VARIABLE: str(tmp_path / "ledger.jsonl")}
+            yield place
+    finally:
+        nursery.close()
+
+
+async def owners(app: hf.Holdfast, run: hf.Run[Any]) -> list[int]:
+    records = await app._store.records(RunId(run.id))
+    return [json.loads(r.payload or "{}")["pid"] for r in records if r.kind == "claimed"]
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_worker_whose_clock_is_hours_off_keeps_its_runs_and_is_missed_when_it_dies(place: Place, hours: int) -> None:
+    async def story() -> None:
+        async with place.client() as app:
+            clock.shift_us(-8 * 3_600_000_000)  # so that the runs are due by every clock
+            try:
+                runs = [await app.start(agents.one_held_step("gate")) for _ in range(2)]
+            finally:
+                clock.reset()
+            wrong = place.worker(shift_s=hours * 3600, concurrency=1)
+            reached = place.folder / "gate.reached"
+
+            def at_gate() -> list[int]:
+                return [int(pid) for pid in reached.read_text().split()] if reached.exists() else []
+
+            await eventually(lambda: at_gate() == [wrong.pid], what="the worker with the wrong clock")
+            right = place.worker(concurrency=1)
+            await eventually(lambda: at_gate() == [wrong.pid, right.pid], what="the other worker")
+            held: list[list[int]] = [[]]
+            while not all(held):  # a step does not wait for the disk
+                await asyncio.sleep(0.02)
+                held = [await owners(app, run) for run in runs]
+            assert sorted(held) == sorted([[wrong.pid], [right.pid]])
+            await asyncio.sleep(2.5 * LEASE_S)  # long past what either would take for the other's lease
+            assert [await owners(app, run) for run in runs] == held
+            assert len([each for each in await app.workers() if each.alive]) == 2
+            wrong.kill()
+            third = place.worker()
+            await eventually(lambda: third.pid in at_gate(), what="the run of the dead worker")
+            (place.folder / "gate.open").touch()
+            async with asyncio.timeout(10):
+                assert [await run.result() for run in runs] == ["gate", "gate"]
+
+    asyncio.run(story())

@@ -1,0 +1,28 @@
+"""Nothing is lost and nothing happens twice while workers are killed and PostgreSQL crashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.postgres import PostgresServer
+from tests.postgres.soak import CRASH_S, Plan, crashing, seed, soak
+
+
+@pytest.mark.parametrize(
+    ("plan", "crash_s"),
+    [
+        pytest.param(Plan(seed(), seconds=10, runs=60, calm_s=45), (1.5, 4.0), id="10 s"),
+        pytest.param(Plan(seed(), seconds=600), CRASH_S, id="10 min", marks=pytest.mark.prove),
+    ],
+)
+def test_a_storm_of_kills_and_crashes_loses_nothing_and_repeats_nothing(
+    tmp_path: Path, plan: Plan, crash_s: tuple[float, float]
+) -> None:
+    with PostgresServer(tmp_path / "server") as server:
+        url = server.url(server.create_database("soak"))
+        found = soak(plan, tmp_path / "trial", url, crashing(server, crash_s))
+    found.assert_well()
+    assert found.kills >= plan.seconds / plan.kill_s[1] / 2
+    assert found.crashes.total() >= plan.seconds / crash_s[1] / 3

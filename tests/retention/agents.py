@@ -1,0 +1,96 @@
+"""Agents whose runs are pruned and moved. What they do outside goes to the file that $WORLD names."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import holdfast as hf
+
+AGENTS = __file__
+
+number = hf.Signal("number", int)
+
+
+@hf.effect
+async def post(text: str) -> str:
+    with open(os.environ.get("WORLD", "world.txt"), "a") as world:
+        world.write(f"{text}\n")
+    return text
+
+
+@hf.step
+async def think(text: str) -> str:
+    return text * 2
+
+
+@hf.agent
+async def adder(n: int) -> int:
+    await think(str(n))
+    await post(f"add {n}")
+    return n + 1
+
+
+@hf.agent
+async def large(size: int) -> str:
+    return await think("x" * size)
+
+
+@hf.step
+async def noise(size: int) -> str:
+    return os.urandom(size).hex()
+
+
+@hf.agent
+async def noisy(size: int) -> int:
+    return len(await noise(size))
+
+
+@hf.agent
+async def failing(n: int) -> int:
+    await think(str(n))
+    if n:
+        raise ValueError("it does not work")
+    return n
+
+
+@hf.agent(signals=[number])
+async def collector(count: int) -> list[int]:
+    await post(f"collect {count}")
+    got = [await hf.receive(number) for _ in range(count)]
+    await post(f"collected {got}")
+    return got
+
+
+@hf.agent
+async def boss(n: int) -> int:
+    await post(f"boss {n}")
+    (got,) = await collector(1)
+    await post(f"boss got {got}")
+    return got + n
+
+
+@hf.agent
+async def asker(n: int) -> bool:
+    await post(f"ask {n}")
+    answer = await hf.ask(f"Is {n} right?")
+    await post(f"answered {answer}")
+    return answer
+
+
+@hf.agent
+async def sleeper(days: int) -> str:
+    await post(f"sleep {days}")
+    await hf.sleep(days=days)
+    await post(f"slept {days}")
+    return "awake"
+
+
+@hf.agent
+async def alarm(seconds: float) -> str:
+    await hf.sleep(seconds)
+    await post("alarm")
+    return "rung"
+
+
+ALL: list[hf.Agent[..., Any]] = [adder, large, noisy, failing, collector, boss, asker, sleeper, alarm]
