@@ -21,6 +21,7 @@ _OWN_PREFIX = "hf."
 _WAIT_PREFIX = "hf:"  #: waits for something from outside, and what comes from there
 _PROOFS = {
     "lock": "its lock is free",
+    "session": "its session is gone",
     "boot": "the machine was restarted",
     "lease": "its lease ran out",
     "released": "it gave the run back",

@@ -344,15 +344,18 @@ def test_a_worker_that_lost_its_session_takes_its_lock_again(postgres_url: str) 
     asyncio.run(main())
 
 
-def test_a_killed_process_is_dead_before_its_lease_is_over(postgres_url: str) -> None:
+@pytest.mark.parametrize(("host", "proof"), [("", "lock"), ("elsewhere", "session")])
+def test_a_killed_process_is_dead_before_its_lease_is_over(host: str, proof: str, postgres_url: str) -> None:
+    """Of a process on another machine it is not known whether it was killed, or cut off."""
     code = f"""
-import asyncio, os, signal
+import asyncio, dataclasses, os, platform, signal
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.samples import ALICE, new_worker
 async def main():
     store = PostgresStore({postgres_url!r})
     await store.open()
-    await store.add_worker(new_worker(ALICE, lease_until_ms=store.lease_clock_ms() + 60_000))
+    worker = new_worker(ALICE, lease_until_ms=store.lease_clock_ms() + 60_000)
+    await store.add_worker(dataclasses.replace(worker, host={host!r} or platform.node()))
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
@@ -365,7 +368,7 @@ asyncio.run(main())
             while not (dead := await store.dead_workers()):
                 assert time.monotonic() - began < 10
                 await asyncio.sleep(0.05)
-            assert dead == {ALICE: "lock"}
+            assert dead == {ALICE: proof}
             assert time.monotonic() - began >= 0.3
 
     asyncio.run(main())
@@ -381,7 +384,7 @@ def test_a_missing_session_proves_death_at_the_second_look() -> None:
     lives = Lives()
     assert judged(lives, life, 0) == ({}, APART_US)
     assert judged(lives, life, APART_US - 10) == ({}, 10)
-    assert judged(lives, life, APART_US) == ({ALICE: "lock"}, 0)
+    assert judged(lives, life, APART_US) == ({ALICE: "session"}, 0)
     for changed in (life._replace(lease_until_ms=1001), life._replace(backend_pid=18), life._replace(is_absent=False)):
         lives = Lives()
         judged(lives, life, 0)

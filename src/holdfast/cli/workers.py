@@ -14,6 +14,7 @@ from holdfast.cli.setup import Setup, command
 
 _PROOFS = {
     "lock": "its lock is free",
+    "session": "its session is gone",
     "boot": "the machine was restarted",
     "lease": "its lease ran out",
     "gone": "it has no row any more",

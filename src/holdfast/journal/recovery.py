@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-#: Proofs that a former owner cannot act any more. An expired lease alone is none: the process may only sleep.
+#: Proofs that a former owner cannot act any more. An expired lease alone is none: the process may only sleep. Nor is a
+#: session that another machine lost: it may only be cut off.
 PROVEN = frozenset({"lock", "boot", "released"})
 
 OnDoubt = Literal["ask", "retry", "undo", "fail"]

@@ -351,7 +351,8 @@ class Store(Protocol):
     async def workers(self) -> list[Worker]: ...
 
     async def dead_workers(self) -> dict[WorkerId, str]:
-        """Workers known to be dead, with the proof: `lock` (released), `boot` (another one), `lease` (expired), or
+        """Workers known to be dead, with the proof: `lock` (released, or the process is gone), `session` (lost, and the
+        process cannot be seen or is still there), `boot` (another one), `lease` (expired), or
         `gone`: it owns an unfinished run and has no row."""
         ...
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import platform
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -423,7 +424,16 @@ class PostgresStore(Retention):
         if 0 < wait_us <= _SHORT_US:
             await asyncio.sleep(wait_us / 1e6)
             dead, _ = await self._look_at_workers(now_us + wait_us)
+        if "session" in dead.values():
+            await self._look_for_processes(dead)
         return dict.fromkeys(await self._read(lambda reads: reads.ownerless()), "gone") | dead
+
+    async def _look_for_processes(self, dead: dict[WorkerId, str]) -> None:
+        """A lost session may be a lost network. On this machine it can be seen whether the process is gone as well."""
+        for worker in await self.workers():
+            is_here = (worker.host, worker.boot_id) == (platform.node(), clock.boot_id())
+            if dead.get(worker.id) == "session" and is_here and not _is_process(worker.pid):
+                dead[worker.id] = "lock"
 
     async def _look_at_workers(self, now_us: int) -> tuple[dict[WorkerId, str], int]:
         lease_us = int(self.settings.lease_s * 1e6)
@@ -448,3 +458,13 @@ class PostgresStore(Retention):
         if self.trouble is not None:
             found["trouble"] = self.trouble
         return found
+
+
+def _is_process(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -55,7 +55,7 @@ class Lives:
                 missing[life.id] = first_us, life
                 left_us = first_us + APART_US - now_us
                 if left_us <= 0:
-                    dead[life.id] = "lock"
+                    dead[life.id] = "session"
                     continue
                 wait_us = min(wait_us or left_us, left_us)
             if life.let_go:

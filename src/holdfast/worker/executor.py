@@ -52,6 +52,7 @@ from holdfast.worker.starting import DEFAULT_QUEUE, NewRun, Place, check_same_st
 from holdfast.worker.timers import Timers
 
 _TURN = 20  # executions begun before the others get a turn of the loop
+_OLD_MS = 3_600_000  # a lease that ran out this long ago is of somebody who is gone
 _ROOM_S = 0.01  # for how long room for one run is kept to itself, in case there is soon room for more
 
 
@@ -142,9 +143,12 @@ class Executor:
 
     async def forget_dead_workers(self) -> None:
         """Workers that died and own nothing any more are of no use to anybody."""
-        for worker_id, proof in (await self.store.dead_workers()).items():
+        dead = await self.store.dead_workers()
+        old_ms = self.store.lease_clock_ms() - _OLD_MS
+        old = {worker.id for worker in await self.store.workers() if worker.lease_until_ms < old_ms} if dead else set()
+        for worker_id, proof in dead.items():
             owned = await self.store.runs(RunFilter(orphaned_from=frozenset({worker_id}), limit=1))
-            if proof in PROVEN and not owned:
+            if (proof in PROVEN or worker_id in old) and not owned:
                 await self.store.remove_worker(worker_id)
 
     async def close(self, *, drain_s: float = 0.0) -> None:
