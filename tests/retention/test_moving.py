@@ -439,3 +439,10 @@ def test_a_mistake_says_what_to_do(arguments: list[str], word: str, laptop: str,
     assert ended.code in (2, 3)
     assert word in ended.err
     assert commands("copy", "missing.db", "other.db").code == 3
+
+
+def test_runs_are_completed_from_the_store_that_is_named_first(laptop: str, commands: Commands) -> None:
+    go(start_family(laptop, "boss"))
+    words = f"holdfast copy {laptop} other.db bo"
+    ended = commands("", COMP_WORDS=words, COMP_CWORD="4", _HOLDFAST_COMPLETE="bash_complete")
+    assert "plain,boss" in ended.out.splitlines(), ended.out

@@ -432,7 +432,6 @@ def test_listings_use_an_index() -> None:
             "ownerless",
             "ended",
             "ended_agents",
-            "free_runs",
             "tombstones",
         ):
             bindings = 9 if ":" not in queries[name] else None
@@ -456,7 +455,7 @@ def test_writes_find_their_runs_by_id() -> None:
     for name in queries:
         for count in (1, 64):
             sql = queries.rows(name, count)
-            if "UPDATE runs" not in sql and name not in ("appendable", "claimable", "claimed"):
+            if "UPDATE runs" not in sql and name not in ("appendable", "claimable", "claimed", "free_runs", "entombed"):
                 continue
             most = max(map(int, re.findall(r"\?(\d+)", sql)), default=sql.count("?"))
             bindings = apsw_bindings(sql) if ":" in sql else (None,) * most
@@ -465,6 +464,27 @@ def test_writes_find_their_runs_by_id() -> None:
             assert not any("SCAN runs" in step for step in plan), (name, count, plan)
             found += 1
     assert found > 10
+
+
+def test_what_is_removed_is_found_by_its_run() -> None:
+    connection = apsw.Connection(":memory:")
+    for migration in migrate.migrations("sqlite"):
+        connection.execute(migration.sql)
+    queries = load_queries("sqlite")
+    for name, table in (
+        ("empty_records", "records"),
+        ("empty_blobs", "blobs"),
+        ("empty_questions", "questions"),
+        ("empty_mail", "mailbox"),
+        ("blank_mail", "mailbox"),
+        ("not_empty", "records"),
+        ("forget_mail", "mailbox"),
+        ("forget_runs", "runs"),
+    ):
+        sql = queries[name]
+        plan = [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + sql, apsw_bindings(sql))]
+        assert any(step.startswith(f"SEARCH {table} USING") for step in plan), (name, plan)
+        assert not any(step.startswith(f"SCAN {table}") for step in plan), (name, plan)
 
 
 def apsw_bindings(sql: str) -> dict[str, None]:

@@ -38,8 +38,8 @@ _EXPLAINED = 5  #: a table has no room for why a run was refused
 
 
 @command("copy")
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
+@click.argument("from_url", metavar="FROM")
+@click.argument("to_url", metavar="TO")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--agent", metavar="NAME", shell_complete=complete_agent, help="All runs of an agent.")
 @click.option(
@@ -56,8 +56,8 @@ _EXPLAINED = 5  #: a table has no room for why a run was refused
 )
 def copy_command(
     setup: Setup,
-    source: str,
-    target: str,
+    from_url: str,
+    to_url: str,
     runs: tuple[str, ...],
     agent: str | None,
     statuses: tuple[str, ...],
@@ -82,11 +82,11 @@ def copy_command(
         raise Failure("Name the runs, or give --agent or --status; not both.", USAGE)
     if seize and not move:
         raise Failure("--seize is for --move: a copy takes nothing from anybody.", USAGE)
-    check_exists(Setup(db=source))
+    check_exists(Setup(db=from_url))
     named = frozenset(map(Status, statuses)) or None
 
     async def work() -> tuple[list[Transfer], list[tuple[str, str, Outcome]]]:
-        async with _opened(source, read_only=not move) as from_, _opened(target, read_only=False) as to:
+        async with _opened(from_url, read_only=not move) as from_, _opened(to_url, read_only=False) as to:
             carrier = Carrier(from_, to, seize=seize)
             if move:
                 await carrier.check_two()

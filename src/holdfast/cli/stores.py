@@ -64,8 +64,8 @@ def with_store(setup: Setup, work: Callable[[Store], Awaitable[T]], *, read_only
 
 
 def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids for the shell's completion; none if there is no store."""
-    setup = ctx.find_root().obj or Setup()
+    """Ids for the shell's completion, of the store that a command names first, if it does; none if there is none."""
+    setup = Setup(db=ctx.params["from_url"]) if "from_url" in ctx.params else ctx.find_root().obj or Setup()
 
     async def find(store: Store) -> list[CompletionItem]:
         rows = await store.runs(RunFilter(id_prefix=incomplete or None, limit=30))

@@ -3,7 +3,8 @@
 -- fragment: is_free
 -- Whether nothing that lives may need a run that has ended; $1 is the time that its ancestors must have ended before.
 (runs.owner IS NULL
- AND NOT EXISTS (SELECT 1 FROM {schema}.questions AS q WHERE q.run_id = runs.id AND q.state = 'open')
+ -- Not through the index of open questions, which has those of all runs: only a plain column would match it.
+ AND NOT EXISTS (SELECT 1 FROM {schema}.questions AS q WHERE q.run_id = runs.id AND q.state || '' = 'open')
  AND NOT EXISTS (SELECT 1 FROM {schema}.runs AS child
                  WHERE child.parent_id = runs.id AND child.status NOT IN ('done', 'failed', 'cancelled'))
  AND NOT EXISTS (
@@ -45,7 +46,7 @@ SELECT 1 FROM {schema}.runs WHERE id = ANY (ARRAY(SELECT id FROM family)) ORDER 
 -- name: free_runs
 -- Which of these runs are free.
 SELECT id FROM {schema}.runs
-WHERE id = ANY ($2::text[]) AND status IN ('done', 'failed', 'cancelled') AND {is_free}
+WHERE id = ANY ($2::text[]) AND status || '' IN ('done', 'failed', 'cancelled') AND {is_free}
 
 -- name: entomb
 -- The new rows of runs that are as expected.

@@ -3,7 +3,8 @@
 -- fragment: is_free
 -- Whether nothing that lives may need a run that has ended.
 (runs.owner IS NULL
- AND NOT EXISTS (SELECT 1 FROM questions WHERE questions.run_id = runs.id AND questions.state = 'open')
+ -- Not through the index of open questions, which has those of all runs: only a plain column would match it.
+ AND NOT EXISTS (SELECT 1 FROM questions WHERE questions.run_id = runs.id AND +questions.state = 'open')
  AND NOT EXISTS (SELECT 1 FROM runs AS child INDEXED BY runs_by_parent
                  WHERE child.parent_id = runs.id AND child.status NOT IN ('done', 'failed', 'cancelled'))
  AND NOT EXISTS (
@@ -35,8 +36,8 @@ SELECT CAST(json_group_array(agent) AS BLOB) FROM agents WHERE agent IS NOT NULL
 
 -- name: free_runs
 -- Which of these runs are free.
-SELECT CAST(json_group_array(id) AS BLOB) FROM runs
-WHERE id IN (SELECT value FROM json_each(:ids)) AND status IN ('done', 'failed', 'cancelled') AND {is_free}
+SELECT CAST(json_group_array(runs.id) AS BLOB) FROM json_each(:ids) AS wanted CROSS JOIN runs
+WHERE runs.id = wanted.value AND +runs.status IN ('done', 'failed', 'cancelled') AND {is_free}
 
 -- name: entomb
 -- The new rows of runs that are as expected: id, reason, summary, digest, epoch, status, head.
