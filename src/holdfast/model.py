@@ -337,6 +337,8 @@ class Whole:
     blobs: Mapping[str, bytes]  #: by digest, the value's JSON text in UTF-8
     mail: tuple[Mail, ...]
     questions: tuple[QuestionRow, ...]
+    landed: tuple[tuple[str, int, str | None, int], ...] = ()  #: what it did to the user's own tables: a call's
+    #: idempotency key, the attempt, its result, when
 
 
 class Ended(NamedTuple):

@@ -180,7 +180,7 @@ class Carrier:
 
     def _compare(self, wanted: Whole, found: Whole) -> None:
         """Raise unless the copy is the same, but for the words of why it is shut."""
-        for part in ("records", "blobs", "mail", "questions"):
+        for part in ("records", "blobs", "mail", "questions", "landed"):
             if getattr(wanted, part) != getattr(found, part):
                 raise _Stop(Outcome.damaged, f"its {part} in {self._target.url} are not those of {self._source.url}")
         rows = [replace(each.row, digest="", reason=_plain_reason(each.row), claims=0) for each in (wanted, found)]

@@ -108,6 +108,10 @@ class Retention:
                     questions=tuple(
                         await reads.questions(run_id=run_id, id_prefix=None, only_open=False, limit=_MOST_QUESTIONS)
                     ),
+                    landed=tuple(
+                        tuple(each)
+                        for each in await reads.connection.fetch(self._queries["landed_of_run"], run_id, timeout=READ_S)
+                    ),
                 )
 
         return await self._read(work)
@@ -164,6 +168,7 @@ async def _prune(
         ("empty_records", 1),
         ("empty_blobs", _CHUNK_ROWS),
         ("empty_questions", 1),
+        ("empty_landed", 1),
         ("empty_mail", 1),
         ("blank_mail", 1),
     ):
@@ -183,7 +188,7 @@ async def _put(connection: Any, queries: Queries, whole: Whole, instead_of: RunR
     if instead_of is not None:
         parameters = (instead_of.id, instead_of.epoch, instead_of.digest)
         if await connection.fetchval(queries["remove_run"], *parameters, timeout=STATEMENT_S):
-            for name in ("empty_records", "empty_blobs", "empty_questions"):
+            for name in ("empty_records", "empty_blobs", "empty_questions", "empty_landed"):
                 await connection.execute(queries[name], [row.id], None, timeout=STATEMENT_S)
             await connection.execute(queries["forget_mail"], [row.id], timeout=STATEMENT_S)
     new = Append(row, 0, b"", whole.records, tuple(whole.blobs.items()))
@@ -193,6 +198,8 @@ async def _put(connection: Any, queries: Queries, whole: Whole, instead_of: RunR
         await connection.execute(queries["insert_mail"], *mail, timeout=STATEMENT_S)
         for question in whole.questions:
             await apply.open_question(connection, queries, question, None)
+        for landed in whole.landed:
+            await connection.execute(queries["insert_landed"], row.id, *landed, timeout=STATEMENT_S)
     stored = await apply.run(connection, queries, row.id)
     assert stored is not None
     return stored

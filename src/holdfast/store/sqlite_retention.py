@@ -149,6 +149,7 @@ def _prune(
         ("empty_records", 1),
         ("empty_blobs", _CHUNK_ROWS),
         ("empty_questions", 1),
+        ("empty_landed", 1),
         ("empty_mail", 1),
         ("blank_mail", 1),
     ):
@@ -181,6 +182,7 @@ def _whole(connection: apsw.Connection, run_id: RunId) -> Whole | None:
         questions=tuple(
             reads.questions(connection, run_id=run_id, id_prefix=None, only_open=False, limit=_MOST_QUESTIONS)
         ),
+        landed=tuple(connection.execute(_QUERIES["landed_of_run"], (run_id,))),
     )
 
 
@@ -193,6 +195,8 @@ def _put(transaction: Transaction, whole: Whole, instead_of: RunRow | None) -> R
         transaction.write("insert_mail", [rows.mail_parameters(mail, mail.number) for mail in whole.mail])
         for question in whole.questions:
             transaction.open_question(question)
+        for landed in whole.landed:
+            transaction.execute(_QUERIES["insert_landed"], (row.id, *landed))
     stored = transaction.run(row.id)
     assert stored is not None
     return stored
@@ -204,7 +208,7 @@ def _remove(transaction: Transaction, row: RunRow) -> None:
     if not transaction.connection.changes():
         return
     which = {"ids": json.dumps([row.id]), "most": -1}
-    for name in ("empty_records", "empty_blobs", "empty_questions", "empty_mail"):
+    for name in ("empty_records", "empty_blobs", "empty_questions", "empty_landed", "empty_mail"):
         transaction.execute(_QUERIES[name], which)
     transaction.execute(_QUERIES["forget_mail"], which)
 

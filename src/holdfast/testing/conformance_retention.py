@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.model import (
     Kind,
+    Landing,
     Mail,
     Pruned,
     QuestionState,
@@ -224,6 +225,7 @@ async def _make_whole(store: Store) -> Whole:
     await append(store, step)
     await store.send(mail_for(first.id, '{"a":"ü"}', dedup="one"), wake=left)
     await store.send(mail_for(first.id), wake=left)
+    assert await store.landed(Landing(first.id, "hf-1", 1)) is None
     await store.open_question(question_of(first.id))
     await store.open_question(
         question_of(first.id, "ask#2", state=QuestionState.declined, decided_at=START, decided_by="eva", note="no")
@@ -238,6 +240,7 @@ async def a_whole_run_is_taken_in_as_it_is(make: MakeStore) -> None:
         assert len(whole.records) == whole.row.head_seq == 3
         assert {digest: len(data) for digest, data in whole.blobs.items()} == {"a" * 32: 600_002, "b": 1}
         assert ([m.number for m in whole.mail], len(whole.questions)) == ([1, 2], 2)
+        assert [landed[:3] for landed in whole.landed] == [("hf-1", 1, None)]
         assert await store.whole(RunId("r_nobody")) is None
         await store.prune([_tombstone(whole.row)], before=None, most=_MOST, now=LATER)
         await store.forget_runs([whole.row.id])

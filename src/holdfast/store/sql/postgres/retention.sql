@@ -83,6 +83,21 @@ WITH gone AS (
         SELECT run_id, key FROM {schema}.questions WHERE run_id = ANY ($1::text[]) LIMIT $2) RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: empty_landed
+-- Remove what runs did to the user's own tables, so many at most; how many there were.
+WITH gone AS (
+    DELETE FROM {schema}.landed WHERE (run_id, key) IN (
+        SELECT run_id, key FROM {schema}.landed WHERE run_id = ANY ($1::text[]) LIMIT $2) RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: landed_of_run
+-- What a run did to the user's own tables.
+SELECT key, attempt, result, at FROM {schema}.landed WHERE run_id = $1 ORDER BY key
+
+-- name: insert_landed
+-- Take over what a run did to the user's own tables.
+INSERT INTO {schema}.landed (run_id, key, attempt, result, at) VALUES ($1, $2, $3, $4, $5)
+
 -- name: empty_mail
 -- Remove mail of runs that nobody can send a second time, so many at most; how many there were.
 WITH gone AS (
@@ -105,6 +120,7 @@ SELECT wanted.id FROM unnest($1::text[]) AS wanted (id)
 WHERE EXISTS (SELECT 1 FROM {schema}.records WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.blobs WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.questions WHERE run_id = wanted.id)
+   OR EXISTS (SELECT 1 FROM {schema}.landed WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.mailbox WHERE run_id = wanted.id AND (dedup IS NULL OR body <> ''))
 
 -- name: mark_pruned

@@ -68,6 +68,19 @@ DELETE FROM blobs WHERE (run_id, digest, chunk) IN (
 DELETE FROM questions WHERE (run_id, key) IN (
     SELECT run_id, key FROM questions WHERE run_id IN (SELECT value FROM json_each(:ids)) LIMIT :most)
 
+-- name: empty_landed
+-- Remove what runs did to the user's own tables, so many at most.
+DELETE FROM landed WHERE (run_id, key) IN (
+    SELECT run_id, key FROM landed WHERE run_id IN (SELECT value FROM json_each(:ids)) LIMIT :most)
+
+-- name: landed_of_run
+-- What a run did to the user's own tables.
+SELECT key, attempt, result, at FROM landed WHERE run_id = ? ORDER BY key
+
+-- name: insert_landed
+-- Take over what a run did to the user's own tables.
+INSERT INTO landed (run_id, key, attempt, result, at) VALUES (?, ?, ?, ?, ?)
+
 -- name: empty_mail
 -- Remove mail of runs that nobody can send a second time, so many at most.
 DELETE FROM mailbox WHERE (run_id, number) IN (
@@ -86,6 +99,7 @@ SELECT CAST(json_group_array(value) AS BLOB) FROM json_each(:ids) AS wanted
 WHERE EXISTS (SELECT 1 FROM records WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM blobs WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM questions WHERE run_id = wanted.value)
+   OR EXISTS (SELECT 1 FROM landed WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM mailbox WHERE run_id = wanted.value AND (dedup IS NULL OR body <> ''))
 
 -- name: mark_pruned
