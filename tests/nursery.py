@@ -103,10 +103,10 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _open_streams(order["log"], streams)
+        if order["only"]:
+            os.environ.clear()
         os.environ.update(order["env"])
-        clock.reset()
-        fault, trace = order["fault"], order["trace"]
-        faults._faults = faults.Faults(fault, trace) if fault or trace else None  # read before the fork, for nobody
+        _read_environment()
         module, _, name = order["call"].partition(":")
         getattr(sys.modules[module], name)(**order["arguments"])
         code = 0
@@ -117,6 +117,14 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _read_environment() -> None:
+    """What is read when a process starts, which was before the fork."""
+    time.tzset()
+    clock.reset()
+    fault, trace = (os.environ.get(each, "") for each in ("HOLDFAST_FAULT", "HOLDFAST_FAULT_TRACE"))
+    faults._faults = faults.Faults(fault, trace) if fault or trace else None
 
 
 def _open_streams(log: str, streams: Sequence[int]) -> None:
@@ -162,21 +170,23 @@ class Nursery:
         streams: Sequence[int] = (),
         log: Path | None = None,
         env: Mapping[str, str] | None = None,
+        only: bool = False,
         fault: str = "",
         trace: Path | None = None,
         **arguments: Any,
     ) -> Forked:
         """Fork a process that calls a function of a module with these arguments, and ends.
 
-        What it prints goes to `log`, or it has these `streams`: three, or one that is a terminal.
+        What it prints goes to `log`, or it has these `streams`: three, or one that is a terminal. `env` is added to the
+        environment of this process; with `only`, it is all there is.
         """
+        more = {"HOLDFAST_FAULT": fault, "HOLDFAST_FAULT_TRACE": str(trace or "")}
         order = {
             "call": f"{call.__module__}:{call.__name__}",
             "imports": [call.__module__, *imports],
             "log": str(log or ""),
-            "env": dict(env or {}),
-            "fault": fault,
-            "trace": str(trace or ""),
+            "env": {**(env or {}), **{name: value for name, value in more.items() if value}},
+            "only": only,
             "arguments": arguments,
         }
         socket.send_fds(self._socket, [json.dumps(order).encode()], streams)

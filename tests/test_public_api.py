@@ -16,7 +16,7 @@ NAMES = """
     RunFailed RunFinished RunInfo RunMoved RunNotFound RunPruned Saga ScheduleInfo Settings Signal Status Step
     StepError Stop StoreError TriggerInfo Undecodable Unserialisable UsageError Verdict WorkerInfo agent ask connect
     effect emit get landed not_landed now patched progress race receive reducer resume rng run saga sleep start step
-    this_run this_step timeout usage uuid4
+    this_run this_step timeout transaction usage uuid4
 """.split()
 
 #: A union of types has no docstring of its own.

@@ -42,8 +42,19 @@ class Faults:
                 raise ValueError(f"HOLDFAST_FAULT: unknown action {other!r}; use kill, exit, stop or raise")
 
 
-_spec, _trace = os.environ.get("HOLDFAST_FAULT", ""), os.environ.get("HOLDFAST_FAULT_TRACE", "")
-_faults = Faults(_spec, _trace) if _spec or _trace else None
+def _of_environment() -> Faults | None:
+    spec, trace = os.environ.get("HOLDFAST_FAULT", ""), os.environ.get("HOLDFAST_FAULT_TRACE", "")
+    return Faults(spec, trace) if spec or trace else None
+
+
+_faults = _of_environment()
+
+
+def reset() -> None:
+    """Read the environment anew: for a process that was forked, and then given another one."""
+    global _faults
+    _faults = _of_environment()
+
 
 #: Every crash point with what has just happened there. `point()` accepts these names only (a test checks).
 POINTS = {

@@ -16,7 +16,7 @@ from typing import Any
 
 import apsw
 
-from holdfast import cli
+from holdfast import cli, faults
 from tests.nursery import Forked, Nursery
 
 SRC = Path(__file__).parents[2] / "src"
@@ -113,6 +113,7 @@ def _enter(folder: str, environment: Mapping[str, str]) -> None:
         del os.environ[name]
     os.environ.update(environment)
     time.tzset()
+    faults.reset()
     sys.dont_write_bytecode = True  # a test may write a file twice within a second
 
 

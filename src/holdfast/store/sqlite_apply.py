@@ -98,6 +98,9 @@ class Transaction:
             return Applied.fenced, False
         _, seq, hash_, owner, digest = found[0]
         is_own_head = (seq, hash_) == (row.head_seq, row.head_hash)
+        # The next one of the same batch may be there already.
+        if append.records and int(seq) > row.head_seq:  # type: ignore[arg-type]
+            is_own_head = self._value("is_record", (row.id, row.head_seq, row.head_hash)) is not None
         # Without records the head says nothing. Only its owner gives a run up, so that is what an earlier commit did.
         if is_own_head and (append.records or digest == row.digest or (again and append.release and owner is None)):
             # It was committed before, by a commit whose outcome nobody learned. Known to be on disk is only what a

@@ -193,6 +193,21 @@ async def an_append_submitted_again_is_committed_once(make: MakeStore) -> None:
         assert (await _stored(store, row.id))[1][1:] == list(step.records)
 
 
+async def appends_submitted_again_together_are_committed_once(make: MakeStore) -> None:
+    """A batch whose outcome nobody learned: what is stored is the head of the last one."""
+    async with opened(make) as store:
+        row = await store.create(new_run(), owner=ALICE)
+        chain = [extend(row, Kind.started, Kind.done)]
+        for _ in range(3):
+            chain.append(extend(chain[-1].row, Kind.done))
+        assert await append(store, *chain) == [Applied.committed] * 4
+        assert await append(store, *chain) == [Applied.committed] * 4
+        stranger = extend(row, Kind.failed)
+        assert await append(store, stranger) == [Applied.diverged]
+        assert (await _stored(store, row.id))[0] == chain[-1].row
+        assert len(await store.records(row.id)) == 6
+
+
 async def an_inline_commit_is_as_good_as_any(make: MakeStore) -> None:
     async with opened(make) as store:
         row = await store.create(new_run(), owner=ALICE)
@@ -517,6 +532,7 @@ CASES: tuple[Case, ...] = (
     an_append_to_an_unknown_run_is_fenced,
     a_stale_head_diverges,
     an_append_submitted_again_is_committed_once,
+    appends_submitted_again_together_are_committed_once,
     an_inline_commit_is_as_good_as_any,
     what_is_refused_takes_nothing_else_with_it,
     many_runs_at_once_keep_apart,

@@ -111,6 +111,10 @@ INSERT OR IGNORE INTO blobs (run_id, digest, chunk, data) VALUES (?, ?, ?, ?)
 -- What an append that did not match is compared with.
 SELECT epoch, head_seq, head_hash, owner, digest FROM runs WHERE id = ?
 
+-- name: is_record
+-- Whether a run has this record.
+SELECT 1 FROM records WHERE run_id = ? AND seq = ? AND hash = ?
+
 -- name: touch_run
 -- Write a run's row again as it is, so that the commit that follows has something to sync.
 UPDATE runs SET updated_at = updated_at WHERE id = ?

@@ -252,6 +252,12 @@ BEGIN
                 AND stored.head_hash = a.head_hash
                 AND (a.base_seq <> a.head_seq OR stored.digest = a.digest
                      OR (again AND a.seize IS NULL AND a.release AND stored.owner IS NULL));
+            -- So it was if the next one of the same batch is there already.
+            IF NOT is_stored AND stored.epoch = a.epoch AND a.seize IS NULL AND stored.head_seq > a.head_seq
+               AND a.base_seq <> a.head_seq THEN
+                is_stored := EXISTS (SELECT 1 FROM {schema}.records AS l
+                                     WHERE l.run_id = a.id AND l.seq = a.head_seq AND l.hash = a.head_hash);
+            END IF;
             IF a.seize IS NOT NULL THEN
                 outcome := CASE WHEN again AND is_stored THEN 1 ELSE 5 END;
             ELSIF stored.epoch IS NULL OR stored.epoch <> a.epoch THEN
