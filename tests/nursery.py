@@ -123,8 +123,7 @@ def _read_environment() -> None:
     """What is read when a process starts, which was before the fork."""
     time.tzset()
     clock.reset()
-    fault, trace = (os.environ.get(each, "") for each in ("HOLDFAST_FAULT", "HOLDFAST_FAULT_TRACE"))
-    faults._faults = faults.Faults(fault, trace) if fault or trace else None
+    faults.reset()
 
 
 def _open_streams(log: str, streams: Sequence[int]) -> None:

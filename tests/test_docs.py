@@ -434,7 +434,7 @@ def test_the_table_of_code_changes_is_true(tmp_path: Path, nursery: Nursery) -> 
             folder.mkdir()
             holdfast = Commands(folder, nursery)
             (folder / "agent.py").write_text(CHANGING)
-            assert holdfast("run", "agent.py", "--id", "x", fault="effect.after_intent:kill@2").code == -9
+            assert holdfast("run", "agent.py", "--id", "x", HOLDFAST_FAULT="effect.after_intent:kill@2").code == -9
             assert (folder / "log").read_text().split() == ["a", "b", "e"]
             (folder / "log").write_text("")
             assert old in CHANGING

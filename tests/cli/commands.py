@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import apsw
 
-from holdfast import cli, faults
+from holdfast import cli
 from tests.nursery import Forked, Nursery
 
 SRC = Path(__file__).parents[2] / "src"
@@ -24,7 +23,6 @@ SRC = Path(__file__).parents[2] / "src"
 AGENTS = """
 import asyncio
 import os
-import time
 
 import holdfast as hf
 from pydantic import BaseModel
@@ -105,28 +103,23 @@ async def research(topic: str, n: int = 2) -> dict:
 """
 
 
-def _enter(folder: str, environment: Mapping[str, str]) -> None:
+def _enter(folder: str) -> None:
     """Be as a process is that was started in a folder."""
     os.chdir(folder)
     sys.path[0] = folder
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
-    os.environ.update(environment)
-    time.tzset()
-    faults.reset()
     sys.dont_write_bytecode = True  # a test may write a file twice within a second
 
 
-def run_command(folder: str, environment: Mapping[str, str], arguments: list[str]) -> None:
+def run_command(folder: str, arguments: list[str]) -> None:
     """Do what `python -m holdfast` does."""
-    _enter(folder, environment)
+    _enter(folder)
     sys.argv[1:] = arguments
     cli.main()
 
 
-def run_code(folder: str, environment: Mapping[str, str], code: str) -> None:
+def run_code(folder: str, code: str) -> None:
     """Do what `python -c` does."""
-    _enter(folder, environment)
+    _enter(folder)
     exec(code, {"__name__": "__main__"})
 
 
@@ -166,8 +159,8 @@ class Commands:
             text=True,
         )
 
-    def __call__(self, *arguments: str, stdin: str = "", fault: str = "", **environment: str) -> Ended:
-        return self._ended(run_command, stdin, environment, arguments=arguments, fault=fault)
+    def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> Ended:
+        return self._ended(run_command, stdin, environment, arguments=arguments)
 
     def execute(self, code: str) -> Ended:
         """Python code, in the folder."""
@@ -191,7 +184,7 @@ class Commands:
         self, call: Callable[..., None], streams: list[int], environment: Mapping[str, str], **more: Any
     ) -> Forked:
         env = {**self.environment, **environment}
-        return self._nursery.start(call, streams=streams, folder=str(self.folder), environment=env, **more)
+        return self._nursery.start(call, streams=streams, env=env, only=True, folder=str(self.folder), **more)
 
     def _ended(self, call: Callable[..., None], stdin: str, environment: Mapping[str, str], **more: Any) -> Ended:
         with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -64,7 +65,8 @@ def test_a_backup_made_while_runs_execute_is_whole_and_can_be_put_in_place(tmp_p
     async def go_on() -> None:
         async with hf.connect(str(store), agents=ALL) as app:
             for run in await app.runs(limit=200):
-                await app.get(run.id).result(timeout=20)
+                with contextlib.suppress(hf.NeedsHuman):  # its effect was under way when the backup was made
+                    await app.get(run.id).result(timeout=20)
 
     asyncio.run(go_on())
 
