@@ -348,12 +348,14 @@ class Holdfast(Administration):
         ]
 
     async def resume_all(self, *, by: str | None = None, note: str = "", **filters: Any) -> list[str]:
-        """Have every paused run that the filters of `runs()` name go on; their ids.
+        """Have every paused run that the filters of `runs()` name go on; their ids. One about to be paused will not be.
 
         Example: `await app.resume_all(queue="mail")`
         """
+        running = await self._unfinished(filters | {"status": Status.running})
         found = await self._unfinished(filters | {"status": Status.paused})
-        return [run.id for run in found if await control.resume(self._store, RunId(run.id), by=by, note=note)]
+        every = {run.id: run for run in [*found, *running]}
+        return [run_id for run_id in every if await control.resume(self._store, RunId(run_id), by=by, note=note)]
 
     async def cancel_all(
         self, *, by: str | None = None, note: str = "", kill: bool = False, timeout: float = 10.0, **filters: Any

@@ -205,3 +205,25 @@ def failing(store: Any, name: str, *, times: int) -> None:
         return await method(*args, **options)
 
     setattr(store, name, fails)
+
+
+def test_all_that_were_told_to_pause_go_on_when_all_are_resumed(tmp_path: Path) -> None:
+    """Also one that is in the middle of a step, and has not come to its pause yet."""
+
+    async def main() -> None:
+        CALLS.clear()
+        async with hf.connect(str(tmp_path / "runs.db"), agents=[two_short]) as app:
+            run = await app.start(two_short())
+            while not CALLS:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert await app.pause_all() == [run.id]
+            assert await run.status() is hf.Status.running
+            await app.resume_all()
+            assert await run.result(timeout=10) == 3
+
+    asyncio.run(main())
+
+
+@hf.agent
+async def two_short() -> int:
+    return await short(1) + await short(2)

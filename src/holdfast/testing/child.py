@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import io
 import json
 import os
 import sys
+import tokenize
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -80,8 +82,17 @@ async def go_on(file: str, agent_name: str, *, run_id: str, url: str, text: str,
             waiting = [info.id for info in family if info.status in _GOES_ON]
 
 
+def _warm_up() -> None:
+    """Load once what each process would load when it has begun to work."""
+    open_store("warm.db", settings=Settings())  # the driver and the queries; opens nothing
+    for name in ("schedules", "triggers"):
+        importlib.import_module(f"holdfast.worker.{name}")
+    for _ in tokenize.generate_tokens(io.StringIO().readline):  # compiles what it finds tokens with
+        pass
+
+
 def _serve() -> None:
-    open_store("warm.db", settings=Settings())  # loads the driver and the queries, opens nothing
+    _warm_up()
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
