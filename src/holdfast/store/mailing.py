@@ -1,13 +1,14 @@
-"""Mail and the conditions under which a run gets it: what a store decides before it writes."""
+"""Mail and the conditions under which a run gets it: what a store decides before it writes, the same in every store."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.errors import HoldfastError
-from holdfast.model import Mail, QuestionState, RunRow, Wake
+from holdfast.errors import HoldfastError, RunNotFound
+from holdfast.model import Mail, QuestionState, RunId, RunRow, Sent, Wake
+from holdfast.store import rows
 
 
 class WakeError(Exception):
@@ -48,3 +49,54 @@ def decider(mail: Mail) -> tuple[str | None, str]:
         value = None
     body = value if isinstance(value, dict) else {}
     return body.get("by"), body.get("note") or ""
+
+
+class Mailbag:
+    """The runs that mail comes for, as they are in one transaction, and what of them is to be written."""
+
+    def __init__(self, runs: dict[RunId, RunRow | HoldfastError], known: dict[tuple[RunId, str], int]) -> None:
+        self._runs = runs
+        self._known = known  # numbers by dedup id
+        self._counted: set[RunId] = set()
+        self._woken: set[RunId] = set()
+        self.mail: list[rows.Values] = []  #: to be inserted
+
+    def decide(self, mail: Mail, state: QuestionState, shown: str) -> bool:
+        """Decide the question that mail is for, if it is open and shows that."""
+        raise NotImplementedError
+
+    def accept(self, delivery: Delivery) -> Sent:
+        """Accept mail; raises why it is refused. What is refused has changed nothing."""
+        mail = delivery.mail
+        row = self._runs.get(mail.run_id)
+        if row is None:
+            raise RunNotFound(f"There is no run {mail.run_id} in this store.")
+        if mail.dedup is not None and (number := self._known.get((mail.run_id, mail.dedup))) is not None:
+            return Sent(number, is_new=False)
+        if isinstance(row, HoldfastError):
+            raise row
+        woken = wake_row(delivery.wake, row)
+        if delivery.expected is not None and row.mail != delivery.expected:
+            return Sent(0, is_new=False)
+        if delivery.decides is not None and not self.decide(mail, *delivery.decides):
+            return Sent(0, is_new=False)
+        number = row.mail + 1
+        self.mail.append(rows.mail_parameters(mail, number))
+        if mail.dedup is not None:
+            self._known[mail.run_id, mail.dedup] = number
+        if woken is not None and row.owner is None:
+            self._woken.add(row.id)
+            row = woken
+        self._counted.add(row.id)
+        self._runs[row.id] = replace(row, mail=number, owner=None) if row.owner is None else replace(row, mail=number)
+        return Sent(number, is_new=True)
+
+    @property
+    def counted(self) -> list[RunRow]:
+        """Runs of which only the number of the last mail changes."""
+        return [row for run_id in self._counted - self._woken if isinstance(row := self._runs[run_id], RunRow)]
+
+    @property
+    def woken(self) -> list[RunRow]:
+        """Runs that get a new row."""
+        return [row for run_id in self._woken if isinstance(row := self._runs[run_id], RunRow)]

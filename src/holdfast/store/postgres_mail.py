@@ -7,14 +7,14 @@ tells its parent of it are committed together, or not at all. Sends share the tr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import CorruptJournal, HoldfastError, RunNotFound
-from holdfast.model import Append, Applied, RunId, RunRow, Sent
+from holdfast.errors import CorruptJournal, HoldfastError
+from holdfast.model import Append, Applied, Mail, QuestionState, RunId, RunRow, Sent
 from holdfast.store import postgres_apply as apply
 from holdfast.store import rows
-from holdfast.store.mailing import Delivery, WakeError, decider, wake_row
+from holdfast.store.mailing import Delivery, Mailbag, WakeError, decider
 from holdfast.store.postgres_connection import STATEMENT_S
 from holdfast.store.queries import Queries
 
@@ -52,7 +52,7 @@ async def post_all(connection: Any, queries: Queries, posts: Sequence[Post], *, 
         changed = {each.append.row.id for each in tellings} & {each.mail.run_id for each in deliveries}
         if changed:
             runs |= _read(await connection.fetch(queries["runs_of_ids"], sorted(changed), timeout=STATEMENT_S))
-    mailbag = await Mailbag.open(connection, queries, deliveries, runs=runs, again=again)
+    mailbag = await _Mailbag.open(connection, queries, deliveries, runs=runs, again=again)
     outcomes: list[Outcome] = []
     for each in posts:
         if isinstance(each, Delivery):
@@ -79,8 +79,8 @@ def _read(found: Sequence[Any]) -> dict[RunId, RunRow | HoldfastError]:
     return runs
 
 
-class Mailbag:
-    """The runs that mail comes for, as they are in this transaction, and what of them is to be written."""
+class _Mailbag(Mailbag):
+    """What is decided here is decided from what was read before: a statement for each would be a trip for each."""
 
     def __init__(
         self,
@@ -89,13 +89,9 @@ class Mailbag:
         accepted: dict[int, int],
         shown: dict[tuple[RunId, str], str],
     ) -> None:
-        self._runs = runs
-        self._known = known  # numbers by dedup id
+        super().__init__(runs, known)
         self._accepted = accepted  # numbers of mail that an earlier commit of the same sends stored
         self._shown = shown  # what open questions show
-        self._mail: list[rows.Values] = []
-        self._counted: set[RunId] = set()
-        self._woken: set[RunId] = set()
         self._decided: list[rows.Values] = []
 
     @classmethod
@@ -107,7 +103,7 @@ class Mailbag:
         *,
         runs: dict[RunId, RunRow | HoldfastError],
         again: bool,
-    ) -> Mailbag:
+    ) -> _Mailbag:
         known: dict[tuple[RunId, str], int] = {}
         dedups = [(each.mail.run_id, each.mail.dedup) for each in deliveries if each.mail.dedup is not None]
         if dedups:
@@ -139,49 +135,25 @@ class Mailbag:
         """Accept or refuse mail. What is refused has changed nothing."""
         try:
             number = self._accepted.get(id(delivery))
-            return self._accept(delivery) if number is None else Sent(number, is_new=True)
+            return self.accept(delivery) if number is None else Sent(number, is_new=True)
         except (HoldfastError, WakeError) as refused:
             return refused
 
-    def _accept(self, delivery: Delivery) -> Sent:
-        mail = delivery.mail
-        row = self._runs.get(mail.run_id)
-        if row is None:
-            raise RunNotFound(f"There is no run {mail.run_id} in this store.")
-        if mail.dedup is not None and (number := self._known.get((mail.run_id, mail.dedup))) is not None:
-            return Sent(number, is_new=False)
-        if isinstance(row, HoldfastError):
-            raise row
-        woken = wake_row(delivery.wake, row)
-        if delivery.expected is not None and row.mail != delivery.expected:
-            return Sent(0, is_new=False)
-        if delivery.decides is not None:
-            state, shown = delivery.decides
-            if self._shown.get((mail.run_id, mail.key)) != shown:
-                return Sent(0, is_new=False)
-            del self._shown[mail.run_id, mail.key]
-            self._decided.append((mail.run_id, mail.key, state.value, mail.at, *decider(mail)))
-        number = row.mail + 1
-        self._mail.append(rows.mail_parameters(mail, number))
-        if mail.dedup is not None:
-            self._known[mail.run_id, mail.dedup] = number
-        if woken is not None and row.owner is None:
-            self._woken.add(row.id)
-            row = woken
-        self._counted.add(row.id)
-        self._runs[row.id] = replace(row, mail=number, owner=None) if row.owner is None else replace(row, mail=number)
-        return Sent(number, is_new=True)
+    def decide(self, mail: Mail, state: QuestionState, shown: str) -> bool:
+        if self._shown.get((mail.run_id, mail.key)) != shown:
+            return False
+        del self._shown[mail.run_id, mail.key]
+        self._decided.append((mail.run_id, mail.key, state.value, mail.at, *decider(mail)))
+        return True
 
     async def write(self, connection: Any, queries: Queries) -> None:
-        if not self._mail:
+        if not self.mail:
             return
-        counted = [row for run_id in self._counted - self._woken if isinstance(row := self._runs[run_id], RunRow)]
-        woken = [row for run_id in self._woken if isinstance(row := self._runs[run_id], RunRow)]
         await connection.fetchval(
             queries["deliver"],
-            *apply.columns(self._mail, 8),
-            *apply.columns([(row.id, row.mail) for row in counted], 2),
-            *apply.columns([rows.wake_parameters(row) for row in woken], 9),
+            *apply.columns(self.mail, 8),
+            *apply.columns([(row.id, row.mail) for row in self.counted], 2),
+            *apply.columns([rows.wake_parameters(row) for row in self.woken], 9),
             *apply.columns(self._decided, 6),
             timeout=STATEMENT_S,
         )
