@@ -227,3 +227,47 @@ def test_all_that_were_told_to_pause_go_on_when_all_are_resumed(tmp_path: Path) 
 @hf.agent
 async def two_short() -> int:
     return await short(1) + await short(2)
+
+
+UNDONE: list[str] = []
+
+
+@hf.effect(settle=0)
+async def book(what: str) -> str:
+    return what
+
+
+@book.undo
+async def unbook(booked: str | None, what: str) -> None:
+    UNDONE.append(what)
+
+
+@hf.agent
+async def trip() -> None:
+    async with hf.saga():
+        await book("flight")
+        await slow(1)
+
+
+def test_a_paused_run_with_something_to_undo_is_known_as_such_by_who_never_began_it(tmp_path: Path) -> None:
+    """The pause is read by the next process, which leaves the run as it is; then it is cancelled."""
+    url = str(tmp_path / "runs.db")
+
+    async def main() -> None:
+        CALLS.clear()
+        UNDONE.clear()
+        async with hf.connect(url) as client:
+            async with hf.connect(url, agents=[trip]) as app:
+                run = await app.start(trip(), id="r")
+                while not CALLS:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+                app._executor._executions[run.id].mail_came = lambda: None  # type: ignore[union-attr, method-assign]
+                assert await client.get("r").pause() is hf.Status.paused
+            async with hf.connect(url, agents=[trip]):
+                while await client.get("r").status() is not hf.Status.paused:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            async with hf.connect(url, agents=[trip]):
+                assert await client.get("r").cancel() is hf.Status.cancelled
+        assert UNDONE == ["flight"]
+
+    asyncio.run(main())

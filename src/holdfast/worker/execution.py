@@ -429,8 +429,11 @@ class Execution:
 
     @property
     def _has_cleanup(self) -> bool:
-        """Is there something to undo, should the run be cancelled?"""
-        return any(saga.keys for saga in self.run.sagas)
+        """Is there something to undo, should the run be cancelled? While its past is not replayed, there may be."""
+        replay = self.run.replay
+        is_known = self._root.task is not None and not replay.has_unclaimed
+        may_have = not is_known and any(entry.is_effect for entry in replay.entries.values())
+        return may_have or any(saga.keys for saga in self.run.sagas)
 
     def _why_waiting(self) -> tuple[Status, dict[str, Any], int | None]:
         """The status, what is waited for, and when to wake up at the latest."""
