@@ -167,7 +167,7 @@ def _settings(facts: Facts) -> list[Finding]:
         Finding("settings", Grade.ok, ", ".join(f"{name}={facts[name]}" for name in names)),
         Finding("role", Grade.ok, f"{side}; its commits wait for {standbys}"),
         Finding("connections", Grade.ok, f"{facts['connections_left']} more can be made"),
-        Finding("clock", Grade.ok, f"{facts['clock_difference_ms']} ms ahead of this machine's"),
+        Finding("clock", Grade.ok, _clock(int(facts["clock_difference_ms"]))),
     ]
 
 
@@ -186,3 +186,7 @@ async def _left(store: Store, dead: frozenset[WorkerId]) -> list[Finding]:
     if doubts:
         found.append(Finding("in doubt", Grade.warning, f"{count(len(doubts), 'run')} in doubt. `holdfast in-doubt`"))
     return found
+
+
+def _clock(ahead_ms: int) -> str:
+    return f"{abs(ahead_ms)} ms {'behind' if ahead_ms < 0 else 'ahead of'} this machine's"
