@@ -38,7 +38,10 @@ _VERDICTS = {
 
 def as_time(at_us: int) -> datetime:
     """A stored time, in UTC."""
-    return _EPOCH + timedelta(microseconds=at_us)
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:  # damaged; `verify` is what reports it
+        return (datetime.max if at_us > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 class _Facts:

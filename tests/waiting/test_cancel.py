@@ -268,6 +268,7 @@ async def cancel_trip(place: Place, app: hf.Holdfast) -> object:
 async def cancel_tidy(place: Place, app: hf.Holdfast) -> object:
     run = await app.start(agents.tidy(), id="r")
     await eventually(lambda: place.done("dawdle"))
+    await noted(run, "dawdle")  # what is on disk: one of which nothing is, is cancelled before it begins anew
     await run.cancel(timeout=15)
     await until(run, "cancelled")
     return place.done("post"), set(place.done("look"))

@@ -183,9 +183,19 @@ class Journal:
                 if applied is not None:
                     self._acknowledged(append, applied)
                     append = None
+                else:
+                    append = await self._send_alone(append)
             if append is not None:
                 self._submit(append, urgent=True)
         await self._wait_durable(self._head_seq)
+
+    async def _send_alone(self, append: Append) -> Append | None:
+        """Have the store commit an append by itself; the append, if it does not do that now."""
+        sending = self.store.submit_alone(append, lambda result: self._acknowledged(append, result))
+        if sending is None:
+            return append
+        await sending
+        return None
 
     async def _wait_durable(self, seq: int) -> None:
         if self._durable_seq >= seq:

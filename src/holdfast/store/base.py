@@ -7,7 +7,7 @@ stands alone: one that is refused or fails never takes another one with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.model import (
@@ -141,6 +141,14 @@ class Store(Protocol):
         """Commit an append on this thread, if that is fast now; None: declined, nothing was changed, use `submit`.
 
         Only for a run that has no append submitted and not acknowledged. `committed` means on disk, as ever.
+        """
+        ...
+
+    def submit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | None:
+        """Hand over an append that shares its commit with no other, to be awaited at once. None: declined; `submit` it.
+
+        For who waits for nothing else, and whom nobody else waits for: it spares the turns of the loop that collecting
+        takes. It is acknowledged when the awaiting ends, or later, as after `submit`, also if that is cancelled.
         """
         ...
 

@@ -277,6 +277,9 @@ class PostgresStore(Retention):
         self._writable()
         return None
 
+    def submit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | None:
+        return self._writable().submit_alone(append, acknowledge)
+
     async def amend(self, append: Append, *, seize: bool = False) -> bool:
         outcome = await self._submit(lambda future: PostOp(Telling(append, seize), future, AMEND_POINTS))
         return outcome is Applied.committed

@@ -137,6 +137,15 @@ class Writer:
                 self._in_side[run_id] += 1
                 self.side.put(op)
 
+    def submit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | None:
+        """Send an append at once, if nothing else is under way; see `Store.submit_alone`."""
+        run_id = append.row.id
+        is_fit = not self.is_closing and not self._target.is_pooled and append.tell is None and apply.is_small(append)
+        if not is_fit or run_id in self._behind or self._in_side[run_id] or not self.main.is_idle:
+            return None
+        self._in_main[run_id] += 1
+        return self.main.send_alone(AppendOp(append, acknowledge))
+
     async def close(self) -> None:
         """Commit what is queued, if that is possible soon; then close."""
         self.is_closing = True
@@ -187,6 +196,9 @@ class _Lane:
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._small: apply.SmallAppends | None = None
+        self._is_busy = False
+        self._alone: asyncio.Future[None] | None = None  # while somebody else uses the connection
+        self._unsure: deque[AppendOp] = deque()  # sent, and it is not known what became of them
         self._problem = ""
         self._since_us = 0
         self._began_us = 0  # what is under way; 0: nothing is
@@ -213,6 +225,37 @@ class _Lane:
         self._queue.append(op)
         self._filled.set()
 
+    @property
+    def is_idle(self) -> bool:
+        small = self._small
+        is_free = not (self._is_busy or self._queue or self._unsure or self._problem) and self._alone is None
+        return is_free and small is not None and small.connection is self.keeper.connection
+
+    async def send_alone(self, op: AppendOp) -> None:
+        """Commit an append without a turn of the lane. Whatever keeps it from that, the lane does it then."""
+        assert self._small is not None
+        self._alone = alone = asyncio.get_running_loop().create_future()
+        self._began_us = clock.monotonic_us()
+        faults.point(_APPEND_POINTS[0])
+        try:
+            is_committed = await self._small.append(op.append)
+        except BaseException as error:
+            self.keeper.drop()  # nobody knows what comes next on it
+            self._unsure.append(op)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            if is_committed:
+                faults.point(_APPEND_POINTS[1])
+                self._writer.deliver(self, [(op, Applied.committed)])
+            else:
+                self._queue.appendleft(op)  # the lane finds out why
+        finally:
+            self._alone, self._began_us = None, 0
+            alone.set_result(None)
+            if self._queue or self._unsure:
+                self._filled.set()
+
     async def close(self) -> None:
         self._filled.set()
         if self._task is not None:
@@ -222,19 +265,26 @@ class _Lane:
     async def _run(self) -> None:
         while True:
             await self._filled.wait()
-            if not self._queue:
+            if self._alone is not None:
+                await asyncio.shield(self._alone)
+                continue
+            if not self._queue and not self._unsure:
                 if self._writer.is_closing:
                     return
                 self._filled.clear()
                 continue
-            ops = self._next_batch()
+            is_unsure = bool(self._unsure)
+            ops: list[Op] = [self._unsure.popleft()] if is_unsure else self._next_batch()
+            self._is_busy = True
             try:
-                await self._commit(ops)
+                await self._commit(ops, again=is_unsure)
             except asyncio.CancelledError:
                 self._writer.deliver(self, [(op, StoreError(f"{self._target.shown} is closed.")) for op in ops])
                 raise
             except Exception as bug:  # the lane must live on, and everybody must be told
                 self._writer.deliver(self, [(op, explain(bug, self._target)) for op in ops])
+            finally:
+                self._is_busy = False
 
     def _next_batch(self) -> list[Op]:
         """What goes together: writes of one sort, from the front of the queue."""

@@ -13,7 +13,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -353,6 +353,10 @@ class SqliteStore(Retention):
 
     def commit_inline(self, append: Append) -> Applied | None:
         return Applied.committed if self._writable().append_inline(append) else None
+
+    def submit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | None:
+        """Always declined: what cannot be committed inline is the writer's thread's."""
+        return None
 
     async def amend(self, append: Append, *, seize: bool = False) -> bool:
         def work(transaction: Transaction, again: bool) -> bool:
