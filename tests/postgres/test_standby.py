@@ -30,6 +30,14 @@ def children(server: PostgresServer) -> list[int]:
     return found
 
 
+def command_of(pid: int) -> str:
+    """What a process calls itself; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 class Pair:
     """A primary and its synchronous standby, which change places."""
 
@@ -58,7 +66,7 @@ class Pair:
     def fail_over(self) -> None:
         """The primary is killed and does not come back; in its last moments it sends nothing to the standby."""
         lost, self.primary = self.primary, self.standby
-        senders = [pid for pid in children(lost) if "walsender" in Path(f"/proc/{pid}/cmdline").read_text()]
+        senders = [pid for pid in children(lost) if "walsender" in command_of(pid)]
         assert senders
         for pid in senders:
             os.kill(pid, signal.SIGSTOP)
