@@ -120,7 +120,8 @@ class FileTrigger:
         settles = min((since for _, since in self._unsettled.values()), default=next_scan) + self._settle_us
         wait_us = min(settles, next_scan) - monotonic_us()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), max(wait_us, 1_000) / 1e6)
+            async with asyncio.timeout(max(wait_us, 1_000) / 1e6):  # not `wait_for`: it may swallow a cancellation
+                await self._news.wait()
         return self._news.is_set()
 
     # the first scan

@@ -152,7 +152,8 @@ class Triggers:
                 except StoreError as error:
                     warn("triggers.failed", error=str(error))
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), _LOOK_S)
+                    async with asyncio.timeout(_LOOK_S):  # `wait_for` may swallow a cancellation before Python 3.12
+                        await self._news.wait()
         finally:
             await _stopped(task for _, task in going.values())
             with suppress(StoreError):
