@@ -116,4 +116,4 @@ def test_a_promoted_standby_has_everything_and_workers_find_it(tmp_path: Path, p
     with pair_in(tmp_path / "servers") as pair:
         found = soak(plan, tmp_path / "trial", pair.url, pair.storm)
     found.assert_well()
-    assert found.crashes["lost for good"] >= plan.seconds / 16
+    assert found.crashes["lost for good"] >= plan.seconds / 8
