@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+from agents import effects, steps
 
 import holdfast as hf
 from holdfast import clock
@@ -30,32 +31,6 @@ _KEYS = 100
 _HEAD_START_S = 4.0
 _TICK_S = os.sysconf("SC_CLK_TCK")
 _UNFINISHED = frozenset(Status) - {Status.done}
-
-
-@hf.step
-async def tiny(n: int) -> int:
-    return n + 1
-
-
-@hf.effect(on_doubt="retry")
-async def act(n: int) -> int:
-    return n + 1
-
-
-@hf.agent
-async def steps(count: int) -> int:
-    n = 0
-    for _ in range(count):
-        n = await tiny(n)
-    return n
-
-
-@hf.agent
-async def effects(count: int) -> int:
-    n = 0
-    for _ in range(count):
-        n = await act(n)
-    return n
 
 
 class Postgres:

@@ -22,36 +22,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
+from agents import act, effects, steps, tiny
 
 import holdfast as hf
 import postgres
 import waiting
-
-
-@hf.step
-async def tiny(n: int) -> int:
-    return n + 1
-
-
-@hf.effect(on_doubt="retry")
-async def act(n: int) -> int:
-    return n + 1
-
-
-@hf.agent
-async def steps(count: int) -> int:
-    n = 0
-    for _ in range(count):
-        n = await tiny(n)
-    return n
-
-
-@hf.agent
-async def effects(count: int) -> int:
-    n = 0
-    for _ in range(count):
-        n = await act(n)
-    return n
 
 
 @hf.agent

@@ -153,22 +153,20 @@ class Settling:
         found = await call.run.patiently(lambda: call.run.host.store.landed(landing))
         faults.point("settle.before_record")
         if found is None:
-            self._record("not_landed", "the store", evidence)
-            if self.may_repeat or self.original is None:
-                return None
-            return failed(call, self.options, self.attempt, 0, self.original)
-        self._record("landed", "the store", evidence)
+            return await self._act(Ruling.again, "not_landed", None, evidence, by="the store")
         value = self.body.result_coder().loads(found, what=f"the result of {call.key}")
-        return stored(call, self.body, self.attempt, 0, value)
+        return await self._act(Ruling.landed, "landed", value, evidence, by="the store")
 
-    async def _act(self, ruling: Ruling, verdict: str | None, value: Any, evidence: dict[str, Any]) -> Ended | None:
-        """Record the ruling, and do what it says."""
+    async def _act(
+        self, ruling: Ruling, verdict: str | None, value: Any, evidence: dict[str, Any], *, by: str = "verify"
+    ) -> Ended | None:
+        """Record the ruling, and do what it says; `by`: whose verdict it is."""
         match ruling:
             case Ruling.landed:
-                self._record("landed", "verify", evidence)
+                self._record("landed", by, evidence)
                 return stored(self.call, self.body, self.attempt, 0, value)
             case Ruling.again if verdict == "not_landed":
-                self._record("not_landed", "verify", evidence)
+                self._record("not_landed", by, evidence)
                 if self.may_repeat or self.original is None:
                     return None
                 return failed(self.call, self.options, self.attempt, 0, self.original)

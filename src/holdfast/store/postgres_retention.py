@@ -21,7 +21,6 @@ from holdfast.store.queries import Queries
 
 T = TypeVar("T")
 
-_CHUNK_ROWS = 50  # what a chunk of a blob counts as
 _MOST_QUESTIONS = 1_000_000
 
 
@@ -164,23 +163,14 @@ async def _prune(
     made = apply.columns([(row.id, row.epoch, row.digest) for row in wanted], 3)
     stored = {each for (each,) in await connection.fetch(queries["entombed"], *made, timeout=STATEMENT_S)}
     left = most
-    for name, weight in (
-        ("empty_records", 1),
-        ("empty_blobs", _CHUNK_ROWS),
-        ("empty_questions", 1),
-        ("empty_landed", 1),
-        ("empty_mail", 1),
-        ("blank_mail", 1),
-    ):
+    for name, weight in rows.EMPTYING:
         if left < weight:
             break
         count = await connection.fetchval(queries[name], sorted(stored), left // weight, timeout=STATEMENT_S)
         left -= count * weight
     more = {each for (each,) in await connection.fetch(queries["not_empty"], sorted(stored), timeout=STATEMENT_S)}
     await connection.execute(queries["mark_pruned"], sorted(stored - more), now, timeout=STATEMENT_S)
-    return [
-        Pruned.kept if row.id not in stored else Pruned.partly if row.id in more else Pruned.gone for row in tombstones
-    ]
+    return rows.pruned(tombstones, stored=stored, more=more)
 
 
 async def _put(connection: Any, queries: Queries, whole: Whole, instead_of: RunRow | None) -> RunRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import CorruptJournal
@@ -16,6 +16,7 @@ from holdfast.model import (
     Definition,
     Kind,
     Mail,
+    Pruned,
     QuestionRow,
     QuestionState,
     Record,
@@ -198,6 +199,25 @@ def wake_parameters(row: RunRow) -> Values:
         dump(row.summary),
         row.digest,
     )
+
+
+#: The queries that remove what a run that has ended did, and what one of their rows counts as: a chunk of a blob has as
+#: many pages as so many records.
+EMPTYING = (
+    ("empty_records", 1),
+    ("empty_blobs", 50),
+    ("empty_questions", 1),
+    ("empty_landed", 1),
+    ("empty_mail", 1),
+    ("blank_mail", 1),
+)
+
+
+def pruned(tombstones: Sequence[RunRow], *, stored: Container[str], more: Container[str]) -> list[Pruned]:
+    """What became of runs: of those that are `stored` as tombstones, some have `more` to be removed."""
+    return [
+        Pruned.kept if row.id not in stored else Pruned.partly if row.id in more else Pruned.gone for row in tombstones
+    ]
 
 
 def tombstone_parameters(row: RunRow) -> Values:

@@ -23,7 +23,6 @@ from holdfast.store.sqlite_rows import read_rows
 T = TypeVar("T")
 
 _QUERIES = load_queries("sqlite")
-_CHUNK_ROWS = 50  # what a chunk of a blob counts as: it has as many pages as so many records
 _PRUNE_POINTS = ("prune.before_commit", "prune.after_commit")
 _COPY_POINTS = ("copy.before_commit", "copy.after_commit")
 _MOST_QUESTIONS = 1_000_000
@@ -145,23 +144,14 @@ def _prune(
     stored: set[Any] = set(transaction.found("entombed", [(row.id, row.epoch, row.digest) for row in wanted]))
     ids = json.dumps(sorted(stored))
     left = most
-    for name, weight in (
-        ("empty_records", 1),
-        ("empty_blobs", _CHUNK_ROWS),
-        ("empty_questions", 1),
-        ("empty_landed", 1),
-        ("empty_mail", 1),
-        ("blank_mail", 1),
-    ):
+    for name, weight in rows.EMPTYING:
         if left < weight:
             break
         transaction.execute(_QUERIES[name], {"ids": ids, "most": left // weight})
         left -= transaction.connection.changes() * weight
     more: set[Any] = set(_rows(transaction.connection, "not_empty", {"ids": ids}))
     transaction.execute(_QUERIES["mark_pruned"], {"ids": json.dumps(sorted(stored - more)), "now": now})
-    return [
-        Pruned.kept if row.id not in stored else Pruned.partly if row.id in more else Pruned.gone for row in tombstones
-    ]
+    return rows.pruned(tombstones, stored=stored, more=more)
 
 
 # taking in

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -140,10 +141,8 @@ async def _withdraw_forsaken(scope: Scope) -> None:
     """The code asks something that it did not ask before: what this branch asked instead is not asked any more."""
     run = scope.run
     for entry in run.replay.forsaken(scope.path, _NAME):
-        key = entry.key
-        await run.patiently(
-            lambda key=key: run.host.store.close_question(run.id, key, QuestionState.withdrawn, now_us())  # type: ignore[misc]
-        )
+        close = partial(run.host.store.close_question, run.id, entry.key, QuestionState.withdrawn, now_us())
+        await run.patiently(close)
 
 
 def _notification(key: str) -> str:
