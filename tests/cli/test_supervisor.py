@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.insistence import ECHO_S
 from holdfast.cli.supervisor import delay_s
 from holdfast.testing.processes import environment
 
@@ -162,6 +163,9 @@ def test_a_second_signal_kills_them_at_once() -> None:
         pids = parent.ready(2)
         parent.process.send_signal(signal.SIGTERM)
         parent.told("supervisor.stopping")
+        parent.process.send_signal(signal.SIGTERM)
+        time.sleep(ECHO_S + 0.1)
+        assert parent.process.poll() is None, "the first one came twice"
         parent.process.send_signal(signal.SIGTERM)
         assert parent.process.wait(10) == 128 + signal.SIGTERM
         assert [pid for pid in pids if is_alive(pid)] == []

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.insistence import ECHO_S
 from tests.cli.commands import Commands
 
 WORKING = """
@@ -296,11 +297,24 @@ def test_a_second_signal_leaves_at_once(hf: Commands, number: signal.Signals, co
         until((hf.folder / "hanging").exists)
         worker.process.send_signal(number)
         worker.told("to be handed over")
-        time.sleep(0.3)
+        time.sleep(ECHO_S + 0.1)
         assert worker.process.poll() is None, "it waits for the effect to end"
         began = time.monotonic()
         assert worker.stop(number) == code
         assert time.monotonic() - began < 2
+
+
+def test_signals_that_come_together_are_one(hf: Commands) -> None:
+    """As `timeout` sends them: to the process, and to its group."""
+    write(hf, 'slow("go")')
+    with working(hf, "work.py", "--drain-timeout", "200ms") as worker:
+        until(lambda: len(notes(hf)) == 1)
+        for _ in range(5):
+            worker.process.send_signal(signal.SIGTERM)
+            time.sleep(0.01)
+        worker.told("stopped")
+        assert worker.wait() == 0
+    assert status(hf, "r1") == "queued"
 
 
 def test_an_effect_under_way_may_end_before_it_stops(hf: Commands) -> None:

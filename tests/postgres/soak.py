@@ -159,18 +159,18 @@ class Soak:
                 bad.append(asyncio.create_task(self._storm(self.found, random.Random(f"storm {self.plan.seed}"))))
             others = [asyncio.create_task(self._settle()), asyncio.create_task(self._report(began))]
             try:
-                while time.monotonic() - began < self.plan.seconds and not self._failed(*bad, *others):
-                    await self._feed()
-                    await self._harvest()
+                while time.monotonic() - began < self.plan.seconds:
+                    await self._unless_failed(self._feed(), *bad, *others)
+                    await self._unless_failed(self._harvest(), *bad, *others)
                     await asyncio.sleep(_LOOK_S)
             finally:
                 for task in bad:
                     task.cancel()
                 await asyncio.wait(bad)
             calm = time.monotonic()
-            while self._open and time.monotonic() - calm < self.plan.calm_s and not self._failed(*bad, *others):
+            while self._open and time.monotonic() - calm < self.plan.calm_s:
                 self._replace_dead()
-                await self._harvest()
+                await self._unless_failed(self._harvest(), *others)
                 await asyncio.sleep(_LOOK_S)
             self.found.calm_s = time.monotonic() - calm
             for task in (*others, *self._sending):
@@ -180,11 +180,17 @@ class Soak:
         self._judge()
         return self.found
 
-    def _failed(self, *tasks: asyncio.Task[None]) -> bool:
-        for task in tasks:
-            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                raise AssertionError(f"seed {self.plan.seed}: {task.get_coro()} failed") from error
-        return False
+    async def _unless_failed(self, what: Coroutine[Any, Any, None], *tasks: asyncio.Task[None]) -> None:
+        """Do it; but what goes on meanwhile, and failed, is the reason of what fails then, and is told first."""
+        doing = asyncio.create_task(what)
+        try:
+            await asyncio.wait([doing, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    raise AssertionError(f"seed {self.plan.seed}: {task.get_coro()} failed") from task.exception()
+            await doing
+        finally:
+            doing.cancel()
 
     # what is bad
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.cli.failure import FAILED, OK, USAGE
+from holdfast.cli.insistence import Insistence
 from holdfast.clock import monotonic_us
 from holdfast.telemetry import info, warn
 
@@ -41,6 +42,7 @@ class Supervisor:
         self._patience_s = drain_s + _GRACE_S
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
+        self._insistence = Insistence()
         self._code = OK
 
     async def supervise(self) -> int:
@@ -99,10 +101,10 @@ class Supervisor:
     # stopping
 
     def _signalled(self, number: signal.Signals) -> None:
-        if not self._stopping.is_set():
+        if self._insistence.is_first():
             info("supervisor.stopping", signal=number.name, children=len(self._children))
             self._stop(number)
-        else:
+        elif self._insistence.is_second():
             self._kill("a second signal came")
             self._code = 128 + number
 

@@ -19,6 +19,7 @@ import click
 
 from holdfast.app import Holdfast, connect
 from holdfast.cli.failure import FAILED, OK, USAGE, Failure
+from holdfast.cli.insistence import Insistence
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, agents_in, load, split_source
 from holdfast.cli.supervisor import Supervisor, follow_supervisor
@@ -193,15 +194,14 @@ class SignalLoop(asyncio.SelectorEventLoop):
     after that the first signal cancels what is being done. A handler that is added here is called as on any loop: the
     loop learns of signals by other means than the interpreter's handler, which stays with the counting.
 
-    Under a supervisor the first signal may come twice: from the terminal, or from what manages the services of the
-    machine, and passed on by the parent. There it is the parent that loses its patience.
+    Under a supervisor it is the parent that loses its patience.
     """
 
     def __init__(self, events: Events, *, is_child: bool) -> None:
         super().__init__()
         self._events = events
         self._is_child = is_child
-        self._came = 0
+        self._insistence = Insistence()
         self._to_cancel: asyncio.Task[Any] | None = None
         self._handled: set[int] = set()
 
@@ -227,9 +227,8 @@ class SignalLoop(asyncio.SelectorEventLoop):
             signal.signal(number, self._signal_came)
 
     def _signal_came(self, number: int, frame: object) -> None:
-        self._came += 1
-        if self._came > 1:
-            if not self._is_child:
+        if not self._insistence.is_first():
+            if self._insistence.is_second() and not self._is_child:
                 os._exit(128 + number)
             return
         self._events.more["worker.stopping"] = {"signal": signal.Signals(number).name}
