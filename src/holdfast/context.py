@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from holdfast.clock import now_us
-from holdfast.codec import digest
+from holdfast.codec import blob_digest
 from holdfast.config import Settings
 from holdfast.errors import Fenced, StoreError, UsageError
 from holdfast.journal.blobs import blob_in
@@ -576,7 +576,7 @@ class RunContext:
 
     def idempotency_key(self, key: str) -> str:
         """Stable over attempts, processes and hosts; never shared by two calls, two stores or a fork."""
-        return "hf-" + digest(f"{self.nonce}/{self.generation}/{key}") + digest(f"{key}/{self.generation}/{self.nonce}")
+        return "hf-" + blob_digest(f"{self.nonce}/{self.generation}/{key}".encode("utf-8", "surrogatepass"))
 
     def text(self, stored: str | None) -> str:
         """The JSON text of a stored value, wherever it lies."""

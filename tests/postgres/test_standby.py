@@ -71,9 +71,11 @@ class Pair:
         for pid in senders:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(_LAST_S)
+        everybody = children(lost)
         lost.kill()
-        for pid in senders:
-            os.kill(pid, signal.SIGKILL)
+        for pid in everybody:  # whoever waits for a lock that a sender had would wait for ever
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         lost.close()
         self.primary.promote()
         self.standby = lost

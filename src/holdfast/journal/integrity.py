@@ -8,11 +8,11 @@ the state before it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from hashlib import blake2b
 
 from holdfast.codec import blob_digest
+from holdfast.codec.fastjson import encode_sorted
 from holdfast.errors import CorruptJournal
 from holdfast.model import Mail, QuestionRow, Record, RunId, RunRow
 
@@ -68,9 +68,6 @@ def rehash(previous: bytes, record: Record) -> bytes:
     )
 
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
-
 def row_digest(row: RunRow) -> str:
     """The digest of what only the owner writes into a run's row. No part has a NUL, so they cannot run together."""
     text = "\0".join(
@@ -86,8 +83,8 @@ def row_digest(row: RunRow) -> str:
             f"{row.priority} {row.wake_at}",
             row.status,
             row.input_digest,
-            _encode(row.reason) if row.reason is not None else "",
-            _encode(row.summary) if row.summary else "",
+            encode_sorted(row.reason) if row.reason is not None else "",
+            encode_sorted(row.summary) if row.summary else "",
         )
     )
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

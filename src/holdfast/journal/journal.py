@@ -28,6 +28,7 @@ _BATCH = 250
 #: Kinds whose payload is a value that may be large; the other payloads are read when the journal is.
 _VALUES = frozenset({Kind.done, Kind.failed, Kind.finished})
 _OLD_US = 100_000
+_TURN_US = 5000  # the loop turns at least so often while a run that is alone commits on its thread
 _QUIET_TURNS = 3  # an effect's outcome and the next one's intent come two turns apart, and share a commit
 
 
@@ -69,6 +70,7 @@ class Journal:
         self._oldest_at = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._turn_scheduled = False
+        self._scheduled_us = 0
         self._said = self._said_last_turn = 0
         self._quiet_turns = 0
         self._thawed: asyncio.Future[None] | None = None  # while the run is being parked
@@ -176,6 +178,8 @@ class Journal:
         """
         if self._thawed is not None:
             await asyncio.shield(self._thawed)
+        if inline and self._turn_scheduled and monotonic_us() - self._scheduled_us > _TURN_US:
+            await asyncio.sleep(0)
         append = self._form()
         if append is not None:
             if inline and self._durable_seq == append.base_seq:
@@ -305,10 +309,12 @@ class Journal:
 
     def _schedule_turn(self) -> None:
         self._turn_scheduled = True
+        self._scheduled_us = monotonic_us()
         self._said_last_turn = -1
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
+        self._scheduled_us = monotonic_us()
         if self.lost or not (self._drafts or self._fresh_open):
             self._turn_scheduled = False
         elif self._said != self._said_last_turn and now_us() - self._oldest_at < _OLD_US:

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from holdfast import clock
+from holdfast.by_hand import hurried
 from holdfast.errors import Fenced
 from holdfast.model import (
     Append,
@@ -27,6 +28,7 @@ from holdfast.model import (
     WorkerId,
 )
 from holdfast.store import rows
+from holdfast.store.postgres_answers import Answers
 from holdfast.store.postgres_connection import STATEMENT_S
 from holdfast.store.queries import Queries
 
@@ -76,18 +78,23 @@ class SmallAppends:
     def __init__(self, connection: Any, queries: Queries) -> None:
         self.connection = connection
         self._queries = queries
+        self._answers = Answers(connection)
         self._prepared: dict[int, Any] = {}
 
-    async def append(self, append: Append) -> bool:
-        """Apply it. False: it did not match, nothing was changed; `append_all` says why."""
+    async def append(self, append: Append, *, inline: bool = False) -> bool:
+        """Apply it. False: it did not match, nothing was changed; `append_all` says why.
+
+        `inline`: nobody else waits for the loop, so its thread may wait for the answer.
+        """
         count = len(append.records)
         statement = self._prepared.get(count)
         if statement is None:
             sql = self._queries.rows("append_one", count) if count else self._queries["append_none"]
             statement = self._prepared[count] = await self.connection.prepare(sql, timeout=STATEMENT_S)
         # No timeout here: a timer for each would cost as much as the rest. The lane looks at the clock itself.
-        found = await statement.fetchval(*rows.move_parameters(append), *chain.from_iterable(append.records))
-        return found is not None
+        executing = statement.fetch(*rows.move_parameters(append), *chain.from_iterable(append.records))
+        await (hurried(executing, self._answers.wait) if inline else executing)
+        return not statement.get_statusmsg().endswith(" 0")
 
 
 async def append_all(

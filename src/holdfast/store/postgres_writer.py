@@ -173,10 +173,19 @@ class Writer:
                     {"message": "an acknowledgement raised", "exception": error}
                 )
 
+    def deliver_alone(self, op: AppendOp) -> None:
+        """The same for one append of the main lane that was committed."""
+        if op.append.release and op.append.row.wake_at is not None:
+            self._ring()
+        self._leave(self.main, op.append.row.id)
+        op.acknowledge(Applied.committed)
+
     def _leave(self, lane: _Lane, run_id: RunId) -> None:
         count = self._in_main if lane is self.main else self._in_side
-        count[run_id] -= 1
-        if count[run_id] <= 0:
+        left = count[run_id] - 1
+        if left > 0:
+            count[run_id] = left
+        else:
             del count[run_id]
             if lane is self.main and run_id in self._behind:
                 for op in self._behind.pop(run_id):
@@ -238,7 +247,7 @@ class _Lane:
         self._began_us = clock.monotonic_us()
         faults.point(_APPEND_POINTS[0])
         try:
-            is_committed = await self._small.append(op.append)
+            is_committed = await self._small.append(op.append, inline=True)
         except BaseException as error:
             self.keeper.drop()  # nobody knows what comes next on it
             self._unsure.append(op)
@@ -247,7 +256,7 @@ class _Lane:
         else:
             if is_committed:
                 faults.point(_APPEND_POINTS[1])
-                self._writer.deliver(self, [(op, Applied.committed)])
+                self._writer.deliver_alone(op)
             else:
                 self._queue.appendleft(op)  # the lane finds out why
         finally:

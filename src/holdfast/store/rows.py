@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
+from holdfast.codec.fastjson import encode
 from holdfast.errors import CorruptJournal
 from holdfast.model import (
     FINAL,
@@ -35,9 +36,9 @@ _WORKER = re.compile(r"[A-Za-z0-9_-]+")
 _NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
 _BLOB_CHUNK = 256 * 1024
 
-dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-
 Values = tuple[Any, ...]
+
+dump = encode
 
 
 def keeps_status(append: Append) -> bool:
@@ -66,7 +67,7 @@ def keep_parameters(append: Append) -> Values:
 
 
 def move_parameters(append: Append) -> Values:
-    return (*keep_parameters(append), append.row.wake_at, append.release, append.mail)
+    return keep_parameters(append) + (append.row.wake_at, append.release, append.mail)  # noqa: RUF005 - on the hot path
 
 
 def match_parameters(append: Append) -> Values:

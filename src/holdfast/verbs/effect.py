@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast import faults
 from holdfast.branches import durable_function
+from holdfast.by_hand import go_on
 from holdfast.calls import (
     Body,
     BoundCall,
@@ -362,12 +362,15 @@ class EffectDefinition:
             attempt=attempt,
             digest=call.args_digest,
             args=call.args_text if attempt == 1 else None,
-            payload=json.dumps({"idempotency_key": call.idempotency_key}),
+            payload=f'{{"idempotency_key":"{call.idempotency_key}"}}',
         )
-        with run.busy():
+        run.bodies += 1  # it must not be parked in the middle of this
+        try:
             await journal.barrier(inline=run.may_commit_inline)
             if not run.host.has_lease():
                 await run.wait_lease()
+        finally:
+            run.bodies -= 1
         faults.point("effect.after_intent")
         began = monotonic_us()
         run.acting += 1
@@ -522,30 +525,3 @@ def result(ended: Ended | BaseException) -> Ended:
     if isinstance(ended, BaseException):
         raise ended
     return ended
-
-
-async def go_on(coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
-    """The rest of a coroutine that was begun by hand and now waits for `awaited`."""
-    await Rest(coroutine, awaited)
-
-
-class Rest:
-    """Drives a coroutine from its first suspension on."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
-        self._coroutine = coroutine
-        self._awaited = awaited
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        coroutine, awaited = self._coroutine, self._awaited
-        while True:
-            step: Callable[[Any], Any]
-            try:
-                given = yield awaited
-                step = coroutine.send
-            except BaseException as error:
-                given, step = error, coroutine.throw
-            try:
-                awaited = step(given)
-            except StopIteration:
-                return

@@ -71,19 +71,18 @@ WHERE id = $1 AND epoch = $10 AND head_seq = $11 AND head_hash = $12 AND owner =
 
 -- name: append_one
 -- One append with a few records: the way of whoever waits for it. It is a third of the work of the function, since
--- there are no arrays to take apart. It reads nothing but the row that it changes, so one snapshot is enough.
-WITH done AS ({change} RETURNING id),
-written AS (
-    INSERT INTO {schema}.records (run_id, seq, epoch, generation, key, kind, name, attempt, tick, at, took,
-                                  args_digest, args, payload, hash)
-    SELECT done.id, v.*
-    FROM done CROSS JOIN (VALUES [[(?::bigint, ?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::bigint, ?::bigint,
-                                    ?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::bytea)]]) AS v)
-SELECT 1 FROM done
+-- there are no arrays to take apart. It reads nothing but the row that it changes, so one snapshot is enough. How many
+-- records it says to have written is the answer: none, if the run did not match.
+WITH done AS ({change} RETURNING id)
+INSERT INTO {schema}.records (run_id, seq, epoch, generation, key, kind, name, attempt, tick, at, took, args_digest,
+                              args, payload, hash)
+SELECT done.id, v.*
+FROM done CROSS JOIN (VALUES [[(?::bigint, ?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::bigint, ?::bigint,
+                                ?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::bytea)]]) AS v
 
 -- name: append_none
 -- The same without records: the run's row changes.
-{change} RETURNING 1
+{change}
 
 -- name: append
 -- Appends and amendments, with their records and blobs.
