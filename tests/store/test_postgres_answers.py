@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -15,85 +12,7 @@ from holdfast.model import Applied, Definition, Kind
 from holdfast.store import postgres_migrate
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.samples import ALICE, append, extend, left, mail_for, new_run, opened, parked
-
-SYNC = b"S\x00\x00\x00\x04"  # ends every request of the driver that executes something
-
-
-class Proxy:
-    """Passes bytes on, until it is told to lose an answer (`reply`) or a request (`request`)."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = host, port
-        self.port = 0
-        self.loses = ""
-        self.mark = b""  #: only a request that has these bytes is meant
-        self.lost = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Proxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        there, back = await asyncio.open_connection(self._host, self._port)
-        state = {"drop": False}
-        passing = [
-            asyncio.create_task(self._requests(reader, back, state)),
-            asyncio.create_task(self._answers(there, writer, state)),
-        ]
-        try:
-            await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in passing:
-                each.cancel()
-            await asyncio.gather(*passing, return_exceptions=True)
-            for end in (writer, back):
-                end.close()
-                with contextlib.suppress(Exception):
-                    await end.wait_closed()
-            self._tasks.discard(task)
-
-    async def _requests(
-        self, reader: asyncio.StreamReader, there: asyncio.StreamWriter, state: dict[str, bool]
-    ) -> None:
-        while data := await reader.read(1 << 20):
-            if self.loses and self.mark in data and data.endswith(SYNC):
-                loses, self.loses = self.loses, ""
-                self.lost += 1
-                if loses == "request":
-                    return
-                state["drop"] = True
-            there.write(data)
-            await there.drain()
-
-    async def _answers(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, state: dict[str, bool]) -> None:
-        while data := await there.read(1 << 20):
-            if state["drop"]:
-                return  # it was done, and nobody hears of it
-            writer.write(data)
-            await writer.drain()
-
-
-@contextlib.asynccontextmanager
-async def proxied(url: str) -> AsyncIterator[tuple[Proxy, PostgresStore]]:
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    async with Proxy(parts.hostname, parts.port or 5432) as proxy:
-        login = parts.netloc.rpartition("@")[0]
-        through = urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}"))
-        async with opened(lambda: PostgresStore(through)) as store:
-            assert isinstance(store, PostgresStore)
-            yield proxy, store
+from tests.store.proxy import proxied
 
 
 @pytest.mark.parametrize("loses", ["reply", "request"])

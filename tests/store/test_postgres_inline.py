@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,12 @@ import pytest
 
 import holdfast as hf
 from holdfast.by_hand import hurried
+from holdfast.model import Append, Applied, Kind, RunRow
+from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_answers import Answers
 from holdfast.testing.postgres import PostgresServer
+from holdfast.testing.samples import ALICE, BOB, append, extend, new_run, opened
+from tests.store.proxy import Proxy, proxied
 
 
 class Told(Answers):
@@ -28,14 +35,14 @@ class Told(Answers):
         return self.told[-1]
 
 
-async def opened(url: str) -> tuple[Any, Told]:
+async def connected(url: str) -> tuple[Any, Told]:
     connection = await asyncpg.connect(url)
     return connection, Told(connection)
 
 
 def test_an_answer_is_taken_without_a_turn_of_the_loop(postgres_url: str) -> None:
     async def main() -> None:
-        connection, answers = await opened(postgres_url)
+        connection, answers = await connected(postgres_url)
         statement = await connection.prepare("SELECT $1::int + 1")
         turns: list[int] = []
         asyncio.get_running_loop().call_soon(turns.append, 1)
@@ -51,7 +58,7 @@ def test_an_answer_is_taken_without_a_turn_of_the_loop(postgres_url: str) -> Non
 
 def test_a_refusal_is_an_answer(postgres_url: str) -> None:
     async def main() -> None:
-        connection, answers = await opened(postgres_url)
+        connection, answers = await connected(postgres_url)
         statement = await connection.prepare("SELECT 1 / $1::int")
         with pytest.raises(asyncpg.DivisionByZeroError):
             await hurried(statement.fetchval(0), answers.wait)
@@ -64,7 +71,7 @@ def test_a_refusal_is_an_answer(postgres_url: str) -> None:
 
 def test_a_late_answer_comes_with_the_loop_and_the_next_ones_too(postgres_url: str) -> None:
     async def main() -> None:
-        connection, answers = await opened(postgres_url)
+        connection, answers = await connected(postgres_url)
         statement = await connection.prepare("SELECT pg_sleep($1::float)::text")
         began = time.monotonic()
         ticks = 0
@@ -90,7 +97,7 @@ def test_a_late_answer_comes_with_the_loop_and_the_next_ones_too(postgres_url: s
 def test_an_answer_that_never_comes_is_an_error(tmp_path: Path) -> None:
     async def main() -> None:
         with PostgresServer(tmp_path / "server", fsync=False) as server:
-            connection, answers = await opened(server.url())
+            connection, answers = await connected(server.url())
             statement = await connection.prepare("SELECT pg_sleep($1::float)::text")
             waiting = asyncio.create_task(hurried(statement.fetchval(60), answers.wait))
             await asyncio.sleep(0.1)
@@ -104,9 +111,103 @@ def test_an_answer_that_never_comes_is_an_error(tmp_path: Path) -> None:
 
     async def _again(server: PostgresServer) -> tuple[Any, Told]:
         server.start()
-        return await opened(server.url())
+        return await connected(server.url())
 
     asyncio.run(main())
+
+
+# a store's lone append
+
+
+async def alone(store: PostgresStore, one: Append) -> Applied | BaseException:
+    """What became of it; it is sent by itself."""
+    told: asyncio.Future[Applied | BaseException] = asyncio.get_running_loop().create_future()
+    sending = store.submit_alone(one, told.set_result)
+    assert sending is not None
+    await sending
+    return await asyncio.wait_for(told, 20)
+
+
+@asynccontextmanager
+async def begun(url: str) -> AsyncIterator[tuple[Proxy, PostgresStore, RunRow]]:
+    """A store behind a proxy, and a run in it; what can be sent alone is."""
+    async with proxied(url) as (proxy, store):
+        row = await store.create(new_run(), owner=ALICE)
+        first = extend(row, Kind.done)
+        assert await append(store, first) == [Applied.committed]
+        second = extend(first.row, Kind.done, Kind.intent)
+        assert await alone(store, second) is Applied.committed
+        yield proxy, store, second.row
+
+
+async def assert_has(url: str, row: RunRow) -> None:
+    async with opened(lambda: PostgresStore(url)) as store:
+        loaded = await store.load(row.id)
+        assert loaded is not None
+        assert (loaded[0].head_seq, loaded[0].head_hash) == (row.head_seq, row.head_hash)
+        assert [record.seq for record in loaded[1]] == list(range(1, row.head_seq + 1))
+
+
+@pytest.mark.parametrize("loses", ["reply", "request"])
+def test_a_lone_append_whose_answer_is_lost_is_done_once(loses: str, postgres_url: str) -> None:
+    async def main() -> None:
+        async with begun(postgres_url) as (proxy, store, row):
+            for _ in range(3):
+                step = extend(row, Kind.done, Kind.intent)
+                proxy.loses = loses
+                assert await alone(store, step) is Applied.committed
+                row = step.row
+                usual = extend(row, Kind.done)
+                assert await append(store, usual) == [Applied.committed]
+                row = usual.row
+            assert proxy.lost == 3
+        await assert_has(postgres_url, row)
+
+    asyncio.run(main())
+
+
+def test_a_lone_append_that_does_not_match_is_told_why(postgres_url: str) -> None:
+    async def main() -> None:
+        async with begun(postgres_url) as (_, store, row):
+            for wrong in (
+                extend(replace(row, epoch=row.epoch + 1), Kind.done),
+                extend(replace(row, owner=BOB), Kind.done),
+                replace(extend(row, Kind.done), base_hash=b"x" * 16),
+                replace(extend(row, Kind.done), mail=7),
+            ):
+                assert await alone(store, wrong) in (Applied.fenced, Applied.diverged, Applied.unread)
+            assert await alone(store, extend(row, Kind.done)) is Applied.committed
+        await assert_has(postgres_url, extend(row, Kind.done).row)
+
+    asyncio.run(main())
+
+
+def test_whoever_sent_a_lone_append_may_be_cancelled_and_it_is_told_all_the_same(postgres_url: str) -> None:
+    async def main() -> None:
+        async with begun(postgres_url) as (_, store, row):
+            other = await asyncpg.connect(postgres_url)
+            held = other.transaction()
+            await held.start()
+            await other.execute("SELECT 1 FROM holdfast.runs WHERE id = $1 FOR UPDATE", row.id)
+            told: asyncio.Future[Applied | BaseException] = asyncio.get_running_loop().create_future()
+            step = extend(row, Kind.done)
+            sending = store.submit_alone(step, told.set_result)
+            assert sending is not None
+            task = asyncio.ensure_future(sending)
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not told.done()
+            await held.rollback()
+            assert await asyncio.wait_for(told, 20) is Applied.committed
+            await other.close()
+        await assert_has(postgres_url, step.row)
+
+    asyncio.run(main())
+
+
+# a run
 
 
 @hf.effect
