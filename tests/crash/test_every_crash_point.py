@@ -168,6 +168,24 @@ def test_a_run_in_a_store_with_others_survives_as_well(tmp_path: Path) -> None:
     assert survival.kills >= 4
 
 
+def test_an_agent_killed_on_postgresql_comes_to_the_same_end(postgres_url: str) -> None:
+    points = ["effect.after_body", "append.after_commit@2"]
+    survival = assert_survives(agents.sequence(1), url=postgres_url, points=points, check=once("post", 0))
+    print(survival)
+    assert survival.kills >= 2
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("name", CASES)
+def test_every_agent_killed_on_postgresql_comes_to_the_same_end(name: str, postgres_url: str) -> None:
+    call, check = CASES[name]
+    survival = assert_survives(
+        call, url=postgres_url, drive=settle_by_looking, check=check, points=points_of(name) or LONG + OWN
+    )
+    print(survival)
+    assert survival.kills >= len(survival.points) * 0.8, "points that are passed by chance only"
+
+
 def test_a_verdict_is_stored_or_not_when_its_process_is_killed(tmp_path: Path, nursery: Nursery) -> None:
     """The process of the person who resolves is killed at each of its points; the effect is settled once."""
     url, log = str(tmp_path / "store.db"), tmp_path / "log.txt"
