@@ -239,6 +239,10 @@ class NoStore(StoreError):
     """There is no store at this place, and reading makes none."""
 
 
+class StoreAway(StoreError):
+    """The server of the store cannot be reached now."""
+
+
 class StoreCorrupt(StoreError):
     """The database file itself is damaged."""
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.insistence import ECHO_S
+from holdfast.testing.postgres import PostgresServer
 from tests.cli.commands import Commands
 
 WORKING = """
@@ -269,6 +270,26 @@ def test_an_imported_setup_is_not_called_and_an_agent_may_be_in_two_files(hf: Co
         until(lambda: status(hf, "r1") == "done")
         assert worker.stop() == 0
         assert len(worker.told("the file prints")) == 1
+
+
+def test_a_server_that_is_not_there_yet_is_waited_for(hf: Commands) -> None:
+    write(hf, 'quick("a")')
+    with PostgresServer(hf.folder / "server", fsync=False) as server:
+        url = server.url(server.create_database("late"))
+        server.stop()
+        with working(hf, "work.py", "--db", url) as worker:
+            (line,) = worker.told("waiting for the store: postgresql://")
+            assert "cannot be reached" in line
+            assert worker.process.poll() is None
+            server.start()
+            worker.told("executes")
+            until(lambda: [run["status"] for run in hf("runs", "--json", "--db", url).json["items"]] == ["done"])
+            assert worker.stop() == 0
+        server.stop()
+        with working(hf, "work.py", "--db", url) as worker:
+            worker.told("waiting for the store")
+            assert worker.stop() == 0
+            worker.told("stopped")
 
 
 # how it stops

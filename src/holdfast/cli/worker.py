@@ -9,8 +9,8 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVarTuple, Unpack
@@ -25,12 +25,14 @@ from holdfast.cli.source import Found, agents_in, load, split_source
 from holdfast.cli.supervisor import Supervisor, follow_supervisor
 from holdfast.cli.worker_events import Events
 from holdfast.config import Settings
-from holdfast.telemetry import info
+from holdfast.errors import StoreAway
+from holdfast.telemetry import info, warn
 from holdfast.verbs.child import Agent
 
 Args = TypeVarTuple("Args")
 SetUp = Callable[[Holdfast], object]
 
+_AWAY_S = 1.0
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -166,14 +168,34 @@ async def _work(setup: Setup, plan: Plan, *, queues: tuple[str, ...], concurrenc
     agents, settings = list(plan.agents.values()), Settings(drain_s=drain_s)
     with suppress(asyncio.CancelledError):  # by the first signal
         if plan.setups:
-            async with connect(setup.db) as app:  # without agents: it executes nothing yet
+            async with _opened(lambda: connect(setup.db)) as app:  # without agents: it executes nothing yet
                 for place, function in plan.setups.items():
                     await _set_up(app, place, function)
         served = queues or None
-        async with connect(setup.db, agents=agents, concurrency=concurrency, queues=served, settings=settings) as app:
+        async with _opened(
+            lambda: connect(setup.db, agents=agents, concurrency=concurrency, queues=served, settings=settings)
+        ) as app:
             await app.work()
     info("worker.stopped", pid=os.getpid())
     return OK
+
+
+@asynccontextmanager
+async def _opened(make: Callable[[], Holdfast]) -> AsyncIterator[Holdfast]:
+    """An app; a server that is not there yet is waited for."""
+    told = ""
+    while True:
+        async with AsyncExitStack() as stack:
+            try:
+                app = await stack.enter_async_context(make())
+            except StoreAway as away:
+                if str(away) != told:
+                    warn("store.away", detail=str(away))
+                told = str(away)
+            else:
+                yield app
+                return
+        await asyncio.sleep(_AWAY_S)
 
 
 async def _set_up(app: Holdfast, place: str, function: SetUp) -> None:

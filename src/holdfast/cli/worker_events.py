@@ -80,6 +80,7 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "child.started": lambda fields: f"child {fields['child']} started (pid {fields['pid']})",
     "child.died": _child_died,
     "child.killed": lambda fields: f"child {fields['child']} (pid {fields['pid']}) is killed: {fields['why']}",
+    "store.away": lambda fields: f"waiting for the store: {fields['detail']}",
     "supervisor.stopping": lambda fields: (
         f"{fields['signal']}: passed on to {count(fields['children'], 'child', 'children')}"
     ),

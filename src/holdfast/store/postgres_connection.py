@@ -19,7 +19,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from holdfast import clock
-from holdfast.errors import HoldfastError, StoreCorrupt, StoreError, StoreFull, UsageError
+from holdfast.errors import HoldfastError, StoreAway, StoreCorrupt, StoreError, StoreFull, UsageError
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
@@ -272,7 +272,7 @@ def explain(error: BaseException, target: Target) -> HoldfastError:
                 "?target_session_attrs=read-write, so that the primary is found after a failover."
             )
         case _ if sort_of(error) is Sort.away:
-            return StoreError(f"{where} cannot be reached ({detail}). Check that the server runs; it is tried again.")
+            return StoreAway(f"{where} cannot be reached ({detail}). Check that the server runs.")
         case _:
             return StoreError(f"{where}: {detail}")
 
