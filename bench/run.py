@@ -232,27 +232,43 @@ def main() -> int:
             "pg_two": pg.two_workers,
             "pg_claims": pg.claims,
         }
+        chosen = [
+            name
+            for name in parts
+            if (options.only in name and name.startswith("pg_") <= (options.only[:2] in ("", "pg")))
+            or (name == "one" and options.only == "startup")
+        ]
         bench.found["raw commits/s before"] = bench.raw_commits()
+        shown = 0 if options.json else show(bench.found)
         try:
-            for name, part in parts.items():
-                is_meant = options.only in name and name.startswith("pg_") <= (options.only[:2] in ("", "pg"))
-                if is_meant or (name == "one" and options.only == "startup"):
-                    print(f"… {name}", file=sys.stderr)
-                    asyncio.run(part())  # type: ignore[arg-type]
+            for place, name in enumerate(chosen, 1):
+                print(f"… {name} ({place} of {len(chosen)})", file=sys.stderr)
+                asyncio.run(parts[name]())  # type: ignore[arg-type]
+                shown = 0 if options.json else show(bench.found, after=shown)
         finally:
             pg.close()
         bench.found["raw commits/s after"] = bench.raw_commits()
     if options.json:
         print(json.dumps(bench.found, indent=1))
-    missed = 0
-    for name, value in bench.found.items():
+    else:
+        show(bench.found, after=shown)
+    return 1 if "MISSED" in {verdict(name, value) for name, value in bench.found.items()} else 0
+
+
+def show(found: dict[str, float], after: int = 0) -> int:
+    """Print what was found since so many numbers ago; how many there are now."""
+    for name, value in list(found.items())[after:]:
         goal, more = GOALS.get(name, (None, True))
-        met = "" if goal is None else "ok" if (value >= goal) == more or value == goal else "MISSED"
-        missed += met == "MISSED"
         wanted = "" if goal is None else f"{'≥' if more else '≤'} {goal:,}"
-        if not options.json:
-            print(f"{name:45} {value:12,.3f}   {wanted:10} {met}")
-    return 1 if missed else 0
+        print(f"{name:45} {value:12,.3f}   {wanted:10} {verdict(name, value)}", flush=True)
+    return len(found)
+
+
+def verdict(name: str, value: float) -> str:
+    goal, more = GOALS.get(name, (None, True))
+    if goal is None:
+        return ""
+    return "ok" if (value >= goal) == more or value == goal else "MISSED"
 
 
 if __name__ == "__main__":
