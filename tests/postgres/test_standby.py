@@ -91,10 +91,10 @@ class Pair:
 
     async def storm(self, found: Soaked, chance: random.Random) -> None:
         while True:
-            await asyncio.sleep(chance.uniform(2.0, 4.0))
+            await asyncio.sleep(chance.uniform(1.0, 3.0))
             await asyncio.to_thread(self.fail_over)
             found.crashes["lost for good"] += 1
-            await asyncio.sleep(chance.uniform(1.0, 2.0))
+            await asyncio.sleep(chance.uniform(0.5, 1.5))
             await asyncio.to_thread(self.rebuild)
 
 
