@@ -15,8 +15,9 @@ from holdfast.testing.fixtures import histories_hold, pytest_configure
 from holdfast.testing.postgres import Databases
 from holdfast.testing.reading import in_own_loop
 from tests.nursery import Nursery
+from tests.stores import pytest_generate_tests
 
-__all__ = ["histories_hold", "pytest_configure"]
+__all__ = ["histories_hold", "pytest_configure", "pytest_generate_tests"]
 
 #: Tests of the store itself: their runs are made up, no agent ever lived them.
 MADE_UP = Path(__file__).parent / "store"

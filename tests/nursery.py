@@ -76,7 +76,8 @@ def main(descriptor: int) -> None:
 
 def _warm_up() -> None:
     """Load what processes load when they need it."""
-    open_store("warm.db", settings=hf.Settings())  # the driver and the queries; opens nothing
+    for url in ("warm.db", "postgresql://warm/"):
+        open_store(url, settings=hf.Settings())  # the driver and the queries; opens nothing
     schema_of(int)  # pydantic
     for name in ("codec.models", "worker.schedules", "worker.triggers"):
         _load(f"holdfast.{name}")

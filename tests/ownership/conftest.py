@@ -11,6 +11,9 @@ import pytest
 from holdfast.testing import check_history
 from tests.nursery import Nursery
 from tests.ownership.place import Place
+from tests.stores import nursery
+
+__all__ = ["live", "nursery"]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import holdfast as hf
 from holdfast.model import Record, RunId, RunRow
 from holdfast.testing import Ledger
 from holdfast.testing.ledger import VARIABLE
+from holdfast.testing.postgres import run_client
 from tests import workers
 from tests.nursery import Forked, Nursery, eventually
 from tests.ownership import agents
@@ -25,9 +26,20 @@ LEASE_S = 1.0
 QUICK: dict[str, Any] = {"lease_s": LEASE_S, "renew_s": 0.2, "sweep_s": 0.1, "block_warning_s": 0.4}
 
 
-def is_free(path: str) -> bool:
-    """Can somebody write to the store?"""
-    connection = apsw.Connection(path)
+def is_postgres(url: str) -> bool:
+    return url.startswith("postgresql:")
+
+
+def psql(url: str, statement: str) -> str:
+    return run_client("psql", "--no-psqlrc", "--tuples-only", "--no-align", f"--command={statement}", url).strip()
+
+
+def is_free(url: str) -> bool:
+    """Can everybody else write to the store?"""
+    if is_postgres(url):
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
+        return psql(url, waiting) == "0"
+    connection = apsw.Connection(url)
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
@@ -56,7 +68,7 @@ class Place(workers.Place):
         await self.app.__aexit__(*error)
 
     async def stop(self, worker: Forked) -> None:
-        """SIGSTOP, but not inside a transaction: the file would stay locked until the process goes on."""
+        """SIGSTOP, but not inside a transaction: what it locked would stay so until the process goes on."""
         while True:
             worker.send(signal.SIGSTOP)
             await worker.wait_stopped()
@@ -78,6 +90,18 @@ class Place(workers.Place):
     def open(self, name: str, worker: Forked | None = None) -> None:
         """Let a worker pass a gate; None: everybody."""
         (self.folder / (f"{name}.open" if worker is None else f"{name}.open.{worker.pid}")).touch()
+
+    def damage(self, run: hf.Run[Any], key: str) -> None:
+        """Change what is stored of a call."""
+        records = "holdfast.records" if is_postgres(self.url) else "records"
+        statement = f"UPDATE {records} SET payload = '11' WHERE run_id = '{run.id}' AND key = '{key}'"
+        if is_postgres(self.url):
+            assert psql(self.url, statement) == "UPDATE 1"
+            return
+        connection = apsw.Connection(self.url)
+        connection.execute(statement)
+        assert connection.changes() == 1
+        connection.close()
 
     # what is known
 

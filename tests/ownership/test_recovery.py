@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import apsw
 import pytest
 
 import holdfast as hf
@@ -30,6 +29,7 @@ async def orphans(place: Place, count: int, **options: Any) -> tuple[list[hf.Run
     return list(runs), worker
 
 
+@pytest.mark.postgres
 def test_two_workers_that_find_the_same_runs_share_them(live: Live) -> None:
     """F22: each run is claimed and executed by exactly one of them."""
 
@@ -128,10 +128,7 @@ def test_one_corrupt_run_does_not_strand_nine_others(live: Any, tmp_path: Any, n
     async def story(place: Place) -> None:
         runs, _ = await orphans(place, 10)
         damaged, others = runs[3], [run for run in runs if run is not runs[3]]
-        connection = apsw.Connection(place.url)
-        connection.execute("UPDATE records SET payload = '11' WHERE run_id = ? AND key = 'look#1'", (damaged.id,))
-        assert connection.changes() == 1
-        connection.close()
+        place.damage(damaged, "look#1")
         place.open("gate")
         worker = place.worker()
         assert await place.finished(others) == [[10, "gate", 2]] * 9
@@ -213,6 +210,7 @@ def test_workers_of_the_same_kind_have_different_ids_each_time(live: Live) -> No
     live(story)
 
 
+@pytest.mark.sqlite_alone("leases in a database are of its clock, which no boot of a worker's machine sets back")
 def test_the_runs_of_another_boot_are_taken_over_at_once(live: Live) -> None:
     """Leases of a machine that has booted since mean nothing, however long they last."""
 

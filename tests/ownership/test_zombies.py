@@ -100,6 +100,7 @@ KINDS: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.postgres
 def test_what_a_zombie_goes_on_to_write_is_refused_whatever_it_is(live: Live) -> None:
     """F21"""
 
@@ -232,6 +233,7 @@ def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
     live(story)
 
 
+@pytest.mark.postgres
 def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: Live) -> None:
     """F20: it was stopped while it waited for the commit, and finds its lease expired."""
 
@@ -248,6 +250,7 @@ def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: 
     live(story)
 
 
+@pytest.mark.sqlite_alone("one transaction writes at a time")
 def test_a_worker_that_is_stopped_inside_a_transaction_holds_everybody_up_and_loses_nothing(live: Live) -> None:
     """Nobody can write meanwhile, so nobody can take its run; what it had begun to write is accepted."""
 

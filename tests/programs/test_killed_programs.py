@@ -59,6 +59,7 @@ def test_programs_of_killed_workers_end_as_they_would_have(tmp_path: Path, nurse
     assert batch.doubts > 0, "somebody was killed in an effect"
 
 
+@pytest.mark.postgres
 def test_a_worker_that_was_taken_for_dead_does_no_harm_when_it_wakes_up(tmp_path: Path, nursery: Nursery) -> None:
     plan = Plan(most_s=15, stops=0.5, pauses=0.2, cancels=0.1)
     batch = run_batch(tmp_path, nursery, programs(2, 0, 20), seed="2/0", plan=plan)

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.nursery import Nursery
+from tests.stores import nursery
 from tests.waiting.place import Place
+
+__all__ = ["nursery", "place"]
 
 
 @pytest.fixture

@@ -320,6 +320,7 @@ def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, p
     asyncio.run(run())
 
 
+@pytest.mark.postgres
 def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
@@ -356,6 +357,7 @@ def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: P
 # children
 
 
+@pytest.mark.postgres
 def test_children_follow_whatever_they_do(place: Place) -> None:
     """Awaited and started, parked, running here and elsewhere."""
 

@@ -198,6 +198,7 @@ def test_a_run_that_has_ended_cannot_be_paused_and_says_so(tmp_path: Path) -> No
     asyncio.run(run())
 
 
+@pytest.mark.postgres
 def test_a_paused_run_stays_paused_when_its_worker_dies(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
@@ -294,6 +295,7 @@ def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: st
     asyncio.run(run())
 
 
+@pytest.mark.postgres
 def test_resuming_a_paused_run_twenty_times_at_once_makes_one_execution(place: Place) -> None:
     """F68."""
 

@@ -350,6 +350,7 @@ def test_an_answer_at_the_due_time_counts_or_is_refused(tmp_path: Path) -> None:
     assert set(ends) == {"answered", "expired"}, f"only one order occurred: {ends}"
 
 
+@pytest.mark.postgres
 def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(place: Place) -> None:
     """Whatever the person is told is what the agent gets."""
 

@@ -88,6 +88,7 @@ def test_those_that_are_sent_while_the_worker_is_down_are_delivered(place: Place
     asyncio.run(run())
 
 
+@pytest.mark.postgres
 def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(place: Place) -> None:
     """F41: the process stands still after it has looked for mail and before it gives the run up."""
 
@@ -124,6 +125,7 @@ def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Place) 
     asyncio.run(run())
 
 
+@pytest.mark.sqlite_alone("its bell is a file")
 def test_one_is_delivered_when_the_bell_is_gone(place: Place) -> None:
     """F42: nobody is told of it; it is found by looking."""
 
@@ -493,6 +495,7 @@ def test_a_signal_to_a_paused_run_is_kept(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.postgres
 def test_signals_survive_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -> None:
     """F40, F43: every one is received once and in order, whatever dies."""
 
