@@ -64,7 +64,8 @@ def live(folder: Path, nursery: Nursery, drive: Drive, *, only: Sequence[str] = 
 
         async def one(number: int, point: str) -> None:
             async with at_once:
-                place = Place(folder / f"life-{number}", nursery)
+                # In a thread: a database takes a while to make, and nobody is to be late in the other lives.
+                place = await asyncio.to_thread(Place, folder / f"life-{number}", nursery)
                 name, _, count = point.partition("@")
                 try:
                     end = await one_life(place, drive, fault=f"{name}:kill@{count}", on_kill=lives.killed_at.append)
