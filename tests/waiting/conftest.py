@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 
+import holdfast as hf
+from holdfast.testing.postgres import Databases, run_client
 from tests.nursery import Nursery
 from tests.stores import nursery
 from tests.waiting.place import Place
 
-__all__ = ["nursery", "place"]
+__all__ = ["nursery", "place", "postgres_databases"]
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_databases: Databases) -> Databases:
+    """On a server that is older than a lease: a younger one takes no missing session for the death of a worker."""
+    sleep = f"SELECT pg_sleep_until(pg_postmaster_start_time() + interval '{hf.Settings().lease_s:g} s')"
+    run_client("psql", "--no-psqlrc", f"--command={sleep}", postgres_databases.admin_url)
+    return postgres_databases
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ async def epoch_of(app: hf.Holdfast, run: hf.Run[Any]) -> int:
     return row.epoch
 
 
+@pytest.mark.postgres
 def test_a_running_run_stops_after_the_body_under_way(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
@@ -198,7 +199,6 @@ def test_a_run_that_has_ended_cannot_be_paused_and_says_so(tmp_path: Path) -> No
     asyncio.run(run())
 
 
-@pytest.mark.postgres
 def test_a_paused_run_stays_paused_when_its_worker_dies(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
