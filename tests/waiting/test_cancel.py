@@ -354,6 +354,24 @@ def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: P
     asyncio.run(run())
 
 
+def test_a_run_is_reached_while_others_wait_for_a_full_queue(place: Place) -> None:
+    """Who looks for runs to take up, and gets none, hears all the same what came for those under way."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            await app.queue("lane", concurrency=3)
+            place.worker()
+            under_way = [await app.start(agents.counting(1, 60), queue="lane") for _ in range(3)]
+            await eventually(lambda: place.done("dawdle") == [60] * 3)
+            for _ in range(3):
+                await app.start(agents.counting(1, 60), queue="lane")
+            other = await app.start(agents.nap(0))
+            assert await other.result(timeout=5) == "awake"  # by then it has tried to take up those that wait
+            assert await under_way[0].cancel(timeout=5) == "cancelled"
+
+    asyncio.run(run())
+
+
 # children
 
 

@@ -20,6 +20,7 @@ from holdfast.worker.queues import choose, limits, next_cursor, permitted, start
 
 _AT_ONCE = 500  # runs claimed in one go
 _LEAST = 200  # runs looked at: a queue that is full or paused must not hide the others
+_IN_VAIN = 3  # claims in a row that got nothing
 _SUSPECT = 3  # claims without progress
 _TRIAL_US = 400_000  # for how long such a run is alone under suspicion
 _LOST = 1000  # runs of dead workers looked at in one go
@@ -141,6 +142,7 @@ class Attendant:
 
     async def _claim(self) -> None:
         executor = self._executor
+        in_vain = 0
         while (free := min(executor.free_slots, _AT_ONCE)) > 0:
             now = now_us()
             limit = max(free, _LEAST) + self._skip
@@ -166,7 +168,9 @@ class Attendant:
                 await executor.queues.give_back(unused, now)
             self._found += len(taken)
             self._skip = min(len(chosen) * 2, _AT_ONCE) if len(taken) * 2 < len(chosen) else 0
-            if len(taken) < free and not self._skip:
+            # Others may have been quicker, or the queues are full: then nothing is to be had before some run ends.
+            in_vain = 0 if taken else in_vain + 1
+            if in_vain == _IN_VAIN or (len(taken) < free and not self._skip):
                 break
         self._wake_at(await self._store.next_wake())
 
