@@ -475,4 +475,7 @@ async def _send_verdict(
     if any(mail.number not in replay.consumed_mail for mail in told):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")
     mail = letter(run_id, "resolve", key, {**verdict, "attempt": attempt, "actor": actor(by), "note": note})
-    return (await store.send(mail, wake=waking("resolve", key), expected=row.mail)).number > 0
+    try:
+        return (await store.send(mail, wake=waking("resolve", key), expected=row.mail)).number > 0
+    except RunFinished:
+        return False  # it has ended since it was looked at, so the call is settled

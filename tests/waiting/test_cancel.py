@@ -354,6 +354,32 @@ def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: P
     asyncio.run(run())
 
 
+def test_a_verdict_on_a_run_that_ends_meanwhile_comes_too_late(place: Place) -> None:
+    """It ends after the person's process has looked at it, and before that stores the verdict."""
+
+    async def run() -> None:
+        async with place.client() as app:
+            with place.working():
+                run = await app.start(agents.gambles(), id="r")
+                await eventually(lambda: place.done("risky"))
+            place.worker()
+            await until(run, "in_doubt")
+            (doubt,) = await run.in_doubt()
+            store = app._store
+            send = store.send
+
+            async def send_late(*given: Any, **more: Any) -> Any:
+                store.send = send  # type: ignore[method-assign]
+                await run.cancel(kill=True)
+                return await send(*given, **more)
+
+            store.send = send_late  # type: ignore[method-assign]
+            with pytest.raises(hf.AlreadySettled):
+                await doubt.resolve(hf.not_landed())
+
+    asyncio.run(run())
+
+
 def test_a_run_is_reached_while_others_wait_for_a_full_queue(place: Place) -> None:
     """Who looks for runs to take up, and gets none, hears all the same what came for those under way."""
 
