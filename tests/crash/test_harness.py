@@ -203,6 +203,19 @@ def test_a_body_that_began_after_its_outcome_is_noticed(history: History) -> Non
     assert "after its outcome" in found[0]
 
 
+def test_a_step_that_a_worker_begins_which_was_taken_over_from_is_no_broken_promise(history: History) -> None:
+    row, records = history
+    place = find(records, Kind.done, "look#1")
+    outcome, first = records[place], records[place].epoch
+    claim = records[0]._replace(kind=Kind.claimed, epoch=first - 1, payload='{"pid": 1}')
+    late = [line("begin", "look#1", outcome.at + 1, kind="step")]
+    assert not [each for each in violations_of(row, [*records, claim], lines=late) if "body began" in each]
+    same = claim._replace(epoch=first)
+    assert [each for each in violations_of(row, [*records, same], lines=late) if "body began" in each]
+    effect = [line("begin", "post#1", records[find(records, Kind.done, "post#1")].at + 1)]
+    assert [each for each in violations_of(row, [*records, claim], lines=effect) if "body began" in each]
+
+
 def test_a_body_without_an_intent_of_its_own_is_noticed(history: History) -> None:
     row, records = history
     lines = [line("begin", "post#1", 0), line("begin", "post#1", 1)]

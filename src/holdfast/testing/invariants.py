@@ -385,9 +385,12 @@ def _bodies(records: Sequence[Record], lines: Sequence[LedgerLine]) -> Iterator[
         for r in records
         if r.kind == Kind.settled and note_of(r).get("verdict") == "not_landed" and note_of(r).get("by") == "verify"
     }
+    owners = {note_of(r).get("pid"): r.epoch for r in records if r.kind == Kind.claimed}
     for line in lines:
         outcome = ended.get(line.key)
         if line.what == "begin" and outcome is not None and line.at > outcome.at:
+            if line.kind == "step" and owners.get(line.pid, outcome.epoch) < outcome.epoch:
+                continue  # it was taken over from while it lived, and has not heard of that yet
             yield f"{line.key}: a {line.kind}'s body began (pid {line.pid}) after its outcome at seq {outcome.seq}"
         verdict = denied.get((line.key, line.attempt))
         if line.what == "end" and line.error is None and verdict is not None and line.kind == "effect":
