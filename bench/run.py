@@ -211,7 +211,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="parts whose name contains this")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR", ".")) as folder:
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=os.environ.get("BENCH_DIR", ".")) as folder:
         bench = Bench(Path(folder).resolve())
         pg = postgres.Postgres(bench.folder, bench.found)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
