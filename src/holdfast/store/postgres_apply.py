@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast import clock
 from holdfast.by_hand import hurried
+from holdfast.codec.fastjson import encode
 from holdfast.errors import Fenced
 from holdfast.model import (
     Append,
@@ -170,7 +171,7 @@ async def claim_many(
 
 
 async def quarantine(connection: Any, queries: Queries, run_id: RunId, reason: str) -> None:
-    why = rows.dump({"why": "corrupt", "detail": reason})
+    why = encode({"why": "corrupt", "detail": reason})
     await connection.execute(queries["quarantine_run"], run_id, why, clock.now_us(), timeout=STATEMENT_S)
 
 

@@ -38,8 +38,6 @@ _BLOB_CHUNK = 256 * 1024
 
 Values = tuple[Any, ...]
 
-dump = encode
-
 
 def keeps_status(append: Append) -> bool:
     """Whether the append most likely leaves status and owner as they are (`append_keep` checks)."""
@@ -51,11 +49,11 @@ def keep_parameters(append: Append) -> Values:
     return (
         row.id,
         row.updated_at,
-        None if row.reason is None else dump(row.reason),
+        None if row.reason is None else encode(row.reason),
         row.generation,
         row.head_seq,
         row.head_hash,
-        dump(row.summary),
+        encode(row.summary),
         row.digest,
         append.release or any(record.kind not in _NO_PROGRESS for record in append.records),
         row.epoch,
@@ -114,14 +112,14 @@ def run_parameters(row: RunRow, owner: WorkerId | None) -> Values:
         row.created_at,
         row.updated_at,
         row.status.value,
-        None if row.reason is None else dump(row.reason),
+        None if row.reason is None else encode(row.reason),
         row.wake_at,
         row.generation,
         row.epoch,
         row.head_seq,
         row.head_hash,
         row.input_digest,
-        dump(row.summary),
+        encode(row.summary),
         owner,
         row.claims,
         row.mail,
@@ -135,13 +133,13 @@ def state_parameters(row: RunRow) -> dict[str, Any]:
         "id": row.id,
         "updated_at": row.updated_at,
         "status": row.status.value,
-        "reason": None if row.reason is None else dump(row.reason),
+        "reason": None if row.reason is None else encode(row.reason),
         "wake_at": row.wake_at,
         "generation": row.generation,
         "epoch": row.epoch,
         "head_seq": row.head_seq,
         "head_hash": row.head_hash,
-        "summary": dump(row.summary),
+        "summary": encode(row.summary),
         "digest": row.digest,
     }
 
@@ -151,11 +149,11 @@ def claim_parameters(row: RunRow, owner: WorkerId) -> Values:
         row.id,
         row.updated_at,
         row.status.value,
-        None if row.reason is None else dump(row.reason),
+        None if row.reason is None else encode(row.reason),
         row.wake_at,
         row.generation,
         row.epoch,
-        dump(row.summary),
+        encode(row.summary),
         row.digest,
         owner,
     )
@@ -175,13 +173,13 @@ def taking_parameters(claim: Claim) -> Values:
         row.queue_key,
         row.updated_at,
         row.status.value,
-        None if row.reason is None else dump(row.reason),
+        None if row.reason is None else encode(row.reason),
         row.wake_at,
         row.generation,
         row.epoch,
         row.head_seq,
         row.head_hash,
-        dump(row.summary),
+        encode(row.summary),
         row.digest,
         claim.expected_epoch,
         claim.expected_owner,
@@ -194,10 +192,10 @@ def wake_parameters(row: RunRow) -> Values:
         row.mail,
         row.updated_at,
         row.status.value,
-        None if row.reason is None else dump(row.reason),
+        None if row.reason is None else encode(row.reason),
         row.wake_at,
         row.generation,
-        dump(row.summary),
+        encode(row.summary),
         row.digest,
     )
 
@@ -224,8 +222,8 @@ def pruned(tombstones: Sequence[RunRow], *, stored: Container[str], more: Contai
 def tombstone_parameters(row: RunRow) -> Values:
     return (
         row.id,
-        None if row.reason is None else dump(row.reason),
-        dump(row.summary),
+        None if row.reason is None else encode(row.reason),
+        encode(row.summary),
         row.digest,
         row.epoch,
         row.status.value,

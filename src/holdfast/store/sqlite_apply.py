@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 
 from holdfast import clock
+from holdfast.codec.fastjson import encode
 from holdfast.errors import CorruptJournal, Fenced, HoldfastError
 from holdfast.model import (
     Append,
@@ -231,7 +232,7 @@ class Transaction:
     def quarantine(self, run_id: RunId, reason: str) -> None:
         self.execute(
             self._queries["quarantine_run"],
-            {"id": run_id, "reason": rows.dump({"why": "corrupt", "detail": reason}), "now": clock.now_us()},
+            {"id": run_id, "reason": encode({"why": "corrupt", "detail": reason}), "now": clock.now_us()},
         )
 
     # the user's own tables
