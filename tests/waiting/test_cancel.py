@@ -336,14 +336,20 @@ def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(place: Place) -> N
     asyncio.run(run())
 
 
+async def gambled(place: Place, app: hf.Holdfast) -> hf.Run[Any]:
+    """A run whose worker died in an effect, and which is in doubt with the next one."""
+    with place.working():
+        run = await app.start(agents.gambles(), id="r")
+        await eventually(lambda: place.done("risky"))
+    place.worker()
+    await until(run, "in_doubt")
+    return run
+
+
 def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
-            with place.working():
-                run = await app.start(agents.gambles(), id="r")
-                await eventually(lambda: place.done("risky"))
-            place.worker()
-            await until(run, "in_doubt")
+            run = await gambled(place, app)
             assert await run.cancel(timeout=5) == "cancelled"
             assert await run.status() == "cancelled"
             assert place.done("risky") == [1]
@@ -359,11 +365,7 @@ def test_a_verdict_on_a_run_that_ends_meanwhile_comes_too_late(place: Place) -> 
 
     async def run() -> None:
         async with place.client() as app:
-            with place.working():
-                run = await app.start(agents.gambles(), id="r")
-                await eventually(lambda: place.done("risky"))
-            place.worker()
-            await until(run, "in_doubt")
+            run = await gambled(place, app)
             (doubt,) = await run.in_doubt()
             store = app._store
             send = store.send

@@ -27,7 +27,7 @@ class Answers:
     def __init__(self, connection: Any) -> None:
         self._usual_us = 2.0 * _NEAR_US
         self._slow_until = _NEVER_US
-        self._may_spin = len(os.sched_getaffinity(0)) > 1 if hasattr(os, "sched_getaffinity") else False
+        self._may_spin = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1
         transport: Any = getattr(connection, "_transport", None)
         sock = None if transport is None else transport.get_extra_info("socket")
         if sock is None or transport.get_extra_info("sslcontext") is not None or not hasattr(select, "poll"):

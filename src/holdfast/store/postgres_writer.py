@@ -140,7 +140,7 @@ class Writer:
     def submit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | None:
         """Send an append at once, if nothing else is under way; see `Store.submit_alone`."""
         run_id = append.row.id
-        is_fit = not self.is_closing and not self._target.is_pooled and append.tell is None and apply.is_small(append)
+        is_fit = not self.is_closing and not self._target.is_pooled and apply.is_small(append)
         if not is_fit or run_id in self._behind or self._in_side[run_id] or not self.main.is_idle:
             return None
         self._in_main[run_id] += 1

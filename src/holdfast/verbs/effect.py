@@ -364,7 +364,7 @@ class EffectDefinition:
             args=call.args_text if attempt == 1 else None,
             payload=f'{{"idempotency_key":"{call.idempotency_key}"}}',
         )
-        run.bodies += 1  # it must not be parked in the middle of this
+        run.bodies += 1  # what `run.busy()` does, without what a context manager costs each effect
         try:
             await journal.barrier(inline=run.may_commit_inline)
             if not run.host.has_lease():
