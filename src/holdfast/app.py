@@ -306,10 +306,7 @@ class Holdfast(Administration):
         Example: `for doubt in await app.in_doubt(): print(doubt.run_id, doubt.key)`
         """
         found: list[InDoubt] = []
-        which = RunFilter(status=frozenset({Status.in_doubt, Status.running}), limit=1000)
-        for row in await self._store.runs(which):
-            if row.status is Status.running and not row.summary.get("held"):
-                continue
+        for row in await control.runs_in_doubt(self._store):
             found += await self._here.handle(row.id, row.thread_id).in_doubt()
         return found
 

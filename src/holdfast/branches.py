@@ -20,12 +20,15 @@ import functools
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any, Protocol
+from types import CodeType, CoroutineType, FrameType
+from typing import Any, Protocol, TypeVar
 
 from holdfast.codec import encode_call
 from holdfast.errors import UsageError
+from holdfast.raising import raised
 from holdfast.scopes import Lineless, Reservation, Scope, caller, current_scope, scope_in, set_scope
+
+T = TypeVar("T")
 
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _FRAMES = 12
@@ -107,7 +110,8 @@ def _child_scope(parent: Scope, coro: Any) -> Scope:
         scope = Scope(run, f"{parent.prefix()}{_name(coro)}~{_occurrence(parent, coro, creator)}")
         run.replay.reappeared.add(scope.path)
     scope.saga = parent.saga
-    scope.cleans_up = parent.cleans_up or (run.cancelled and sys.exception() is not None)
+    error = sys.exception()
+    scope.cleans_up = parent.cleans_up or (error is not None and run.is_unwinding(type(error)))
     return scope
 
 
@@ -154,6 +158,19 @@ def _count_by_arguments(parent: Scope, coro: Any) -> str:
     return _count(parent, coro, mark)
 
 
+def _contained(coro: CoroutineType[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """The code of a branch. What would end the event loop, with everybody's runs, is the branch's own failure."""
+
+    async def branch() -> T:
+        try:
+            return await coro
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise raised(error) from None
+
+    branch.__name__, branch.__qualname__ = coro.__name__, coro.__qualname__
+    return branch()
+
+
 def install(loop: asyncio.AbstractEventLoop) -> None:
     """Make the loop name the branches of runs; a factory that is there already goes on making the tasks."""
     inner = loop.get_task_factory()
@@ -180,6 +197,8 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
             return _make(loop, coro, context if type(parent) is not Scope else set_scope(context, parent), options)
         run = parent.run
         scope = _child_scope(parent, coro)
+        if isinstance(coro, CoroutineType) and coro.cr_code is not _DURABLE_CODE:
+            coro = _contained(coro)
         scope.coro = coro
         run.lines += 1  # before the task is made: an eager one runs at once
         try:

@@ -21,6 +21,7 @@ from holdfast.errors import ResultNotStored, Undecodable, Unserialisable, UsageE
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
 from holdfast.scopes import Scope, StepInfo, body_scope, enter, leave, outside
+from holdfast.shields import Shield
 
 Duration: TypeAlias = float | timedelta
 
@@ -199,7 +200,7 @@ class Body:
     async def _run_in_thread(
         self, run: RunContext, args: tuple[Any, ...], kwargs: dict[str, Any], timeout_s: float | None
     ) -> Any:
-        work = functools.partial(contextvars.copy_context().run, self.fn, *args, **kwargs)
+        work = functools.partial(contextvars.copy_context().run, _in_thread, self.fn, args, kwargs)
         future = run.loop.run_in_executor(run.host.threads, work)
         run.threads += 1
         future.add_done_callback(lambda _: run.thread_ended())
@@ -207,6 +208,13 @@ class Body:
         if done:
             return future.result()
         raise LateThread(future)
+
+
+def _in_thread(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:  # a future cannot hold it, and would never end
+        raise RuntimeError("the body raised StopIteration") from error
 
 
 class LateThread(TimeoutError):
@@ -297,11 +305,8 @@ async def _wait_turn(scope: Scope, entry: Entry, on_turn: Callable[[], None] | N
     run = scope.run
     is_shielded = entry.is_effect and entry.child is None
     turn: asyncio.Future[None] = run.loop.create_future()
-    has_come = is_cancelled = False
 
     def come() -> None:
-        nonlocal has_come
-        has_come = True
         if on_turn is not None:
             on_turn()
         if not turn.done():
@@ -312,20 +317,41 @@ async def _wait_turn(scope: Scope, entry: Entry, on_turn: Callable[[], None] | N
     scope.in_call = True
     run.ticks.await_recorded(entry, come)
     try:
-        while not has_come:
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if run.dead or not is_shielded:
-                    raise
-                is_cancelled = True
-                turn = run.loop.create_future()
-        if is_shielded:
-            await asyncio.sleep(0)
+        if not is_shielded:
+            await turn
+            return
+        shield = Shield(run.is_dead)
+        try:
+            await shield.wait(turn)
+            await shield.drive(asyncio.sleep(0))
+        finally:
+            shield.close()
     finally:
         scope.in_call = False
-    if is_cancelled:
-        raise asyncio.CancelledError
+    raise_kept(scope, shield)
+
+
+def raise_kept(scope: Scope, shield: Shield) -> None:
+    """What was shielded has ended: raise the cancellation that came meanwhile, unless the call was clean-up."""
+    kept = shield.kept
+    if kept is None:
+        return
+    if scope.run.is_clean_up(scope):
+        scope.run.owe(scope, kept)
+    else:
+        raise kept
+
+
+async def clean_up(scope: Scope, call: Coroutine[Any, Any, T]) -> T:
+    """Make a call that goes on to its end, whoever cancels it; but timeouts that the clean-up itself opened end it."""
+    run = scope.run
+    outer, shield = scope.shield, Shield(run.is_dead, own=scope.task)
+    scope.shield = shield
+    try:
+        return await shield.drive(call)
+    finally:
+        scope.shield = outer
+        run.owe(scope, shield.kept)
 
 
 async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool = False) -> None:
@@ -359,21 +385,18 @@ async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool
         raise
 
 
-async def to_its_end(run: RunContext, work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
-    """Do something that cannot be left half done: its result, and whether the call was cancelled meanwhile."""
+async def to_its_end(run: RunContext, work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Do something that cannot be left half done: its result, and the cancellation that came meanwhile."""
     task = asyncio.Task(work, context=outside())
-    was_cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled() or run.dead:
-                task.cancel()
-                raise
-            was_cancelled = True
-        except Exception:  # told below
-            break
-    return task.result(), was_cancelled
+    shield = Shield(run.is_dead)
+    try:
+        await shield.wait(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    finally:
+        shield.close()
+    return task.result(), shield.kept
 
 
 def elapsed_us(since_us: int) -> int:

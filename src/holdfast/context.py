@@ -12,23 +12,21 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.clock import now_us
 from holdfast.codec import blob_digest
-from holdfast.config import Settings
 from holdfast.errors import Fenced, StoreError, UsageError
+from holdfast.host import Host, Timer
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.journal import Journal
 from holdfast.journal.recovery import PROVEN, Doubt
 from holdfast.journal.replay import Entry, Replay, mismatch
 from holdfast.journal.ticks import Quiet, Ticks, is_about_to_end, waits_outside
-from holdfast.model import Fence, Kind, Mail, Record, RunId, RunRow, ThreadId
+from holdfast.model import Fence, Kind, Mail, Record, RunRow
 from holdfast.scopes import Scope, where
-from holdfast.store.base import Store
 from holdfast.telemetry import warn
 
 T = TypeVar("T")
@@ -42,62 +40,6 @@ ASIDE = "hf:interrupt"  #: the branches of interrupt handlers
 def is_handler(path: str) -> bool:
     """Is it the branch of an interrupt's handler itself?"""
     return path.startswith(ASIDE) and "/" not in path
-
-
-class Timer(Protocol):
-    """Something that is to happen at a time."""
-
-    def cancel(self) -> None: ...
-
-
-class Clockwork(Protocol):
-    """Calls back when a wall-clock time has come."""
-
-    def at(self, due_us: int, callback: Callable[[], None]) -> Timer: ...
-
-
-class Host(Protocol):
-    """What a run needs from the process that executes it."""
-
-    store: Store
-    settings: Settings
-    threads: ThreadPoolExecutor
-
-    @property
-    def timers(self) -> Clockwork: ...
-
-    async def start_child(
-        self, call: Any, run_id: RunId, *, parent: RunContext, thread_id: str | None, tags: Any
-    ) -> Any:
-        """Store the run unless it exists, and execute it here or on its queue; the handle."""
-        ...
-
-    async def cancel_child(self, run_id: RunId, *, parent: RunContext) -> None: ...
-
-    def handle(self, run_id: RunId, thread_id: ThreadId) -> Any: ...
-
-    def local(self, run_id: RunId) -> Any | None:
-        """The execution of a run in this process, if there is one."""
-        ...
-
-    async def read_mail(self, run_id: RunId) -> None:
-        """Have a run that executes here see what was sent to it."""
-        ...
-
-    async def hold_queue(self, queue: str, until_us: int) -> None: ...
-
-    async def emit(self, event: str, value: Any, *, dedup: str | None) -> str: ...
-
-    @property
-    def is_alone(self) -> bool:
-        """Does this process execute one run only? Then its commits may happen on the loop's own thread."""
-        ...
-
-    def has_lease(self) -> bool:
-        """Is enough of this worker's lease left to begin an effect?"""
-        ...
-
-    async def wait_lease(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -196,6 +138,8 @@ class RunContext:
         self.draining = False  #: the process is closing: no new bodies
         self.cancelling = False  #: the cancellation is on its way to the code: no new bodies
         self.cancelled = False  #: the code was told to stop
+        self.ending = False  #: the agent has returned or raised, and its branches are being ended
+        self.intents: set[str] = set()  #: effects that may have happened, and whose outcome is not recorded
         self._swallowed = 0
         self._is_torn_down = False
         self._ignored = 0
@@ -257,16 +201,43 @@ class RunContext:
         for task in [task for task in self.tasks if task.done()]:
             del self.tasks[task]
 
+    def is_dead(self) -> bool:
+        return self.dead
+
     def die(self) -> None:
         """From here on durable calls neither happen nor return."""
         self.dead = self.halted = True
         self.ticks.stopped = True
 
+    # clean-up: what no cancellation cuts off
+
+    def is_unwinding(self, handling: type[BaseException] | None) -> bool:
+        """Does code that handles such an exception clean up?"""
+        return handling is not None and (issubclass(handling, asyncio.CancelledError) or self.cancelled or self.ending)
+
+    def is_clean_up(self, scope: Scope) -> bool:
+        """Is the call that this branch made last one that goes on to its end, whoever cancels it?"""
+        return scope.cleans_up or self.is_unwinding(scope.handling)
+
+    def owe(self, scope: Scope, kept: asyncio.CancelledError | None) -> None:
+        """Clean-up has kept a cancellation. The one that is being handled goes on; if the code drops it, this comes."""
+        if kept is not None:
+            scope.owed = kept
+            self.halted = True
+
     async def check(self, scope: Scope) -> None:
-        """Called by durable calls of a halted run: returns if this one may be made."""
+        """Called by durable calls of a halted run, in the branch's own task: returns if this one may be made."""
+        error = sys.exception()
+        await self._check(scope, None if error is None else type(error))
+
+    async def _check(self, scope: Scope, handling: type[BaseException] | None) -> None:
         if self.dead:
             await self.never()
-        if self.cancelled and not scope.cleans_up and sys.exception() is None:
+        if scope.owed is not None and handling is None and not scope.cleans_up:
+            owed, scope.owed = scope.owed, None
+            if scope.task is not None and scope.task.cancelling():
+                raise owed
+        if self.cancelled and not scope.cleans_up and handling is None:
             # The code caught its cancellation and goes on. It is told again, then stopped for good.
             self._swallowed += 1
             if self._swallowed > _SWALLOWED:
@@ -302,7 +273,7 @@ class RunContext:
                 self.kept_back -= 1
                 scope.in_call = was_in_call
         if self.halted:
-            await self.check(scope)
+            await self._check(scope, scope.handling)
 
     async def never(self) -> Any:
         """Wait for the end of this execution: the branch is being torn down."""
@@ -552,6 +523,8 @@ class RunContext:
         """Count a call; the recorded call that it is, if the journal has it."""
         replay = self.replay
         self.ticks.touch()
+        error = sys.exception()
+        scope.handling = None if error is None else type(error)
         if explicit is not None:
             if explicit in self.used_keys:
                 raise UsageError(

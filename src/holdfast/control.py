@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import new_uuid
 from holdfast.journal.integrity import check_records, check_row, mail_digest, record_hash, seal_row
-from holdfast.journal.replay import Replay
+from holdfast.journal.replay import Replay, is_left_over
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
 from holdfast.model import (
     Append,
@@ -44,6 +44,7 @@ from holdfast.model import (
     Sent,
     Status,
     Wake,
+    WorkerId,
 )
 from holdfast.store.base import Store
 
@@ -273,7 +274,10 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str) -> St
         row = await _existing(store, run_id)
         if row.status.is_final or row.status in _STOPPED:
             return row.status
-        if row.owner is not None and row.owner not in await store.dead_workers():
+        if row.summary.get("cancelling"):  # it can only end
+            return Status.cancelled
+        dead = await store.dead_workers() if row.owner is not None else {}
+        if row.owner is not None and row.owner not in dead:
             try:
                 await post(store, run_id, "pause", "", act)
             except _Unowned:
@@ -285,11 +289,16 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str) -> St
         if row.status is Status.running:
             reason["was"] = Status.queued
         reason.setdefault("mail", row.mail)
-        noted = [(Kind.noted, "paused", {"on": True, **act})]
+        noted = [(Kind.noted, "paused", {"on": True, **act, **_seized(row, dead)})]
         if await _amend(
             store, row, noted, status=Status.paused, reason=reason, wake_at=None, seize=row.owner is not None
         ):
             return Status.paused
+
+
+def _seized(row: RunRow, dead: Mapping[WorkerId, str]) -> dict[str, str]:
+    """What is known of an owner that a run is taken from: whether it can still act decides what a cut-off effect is."""
+    return {} if row.owner is None else {"seized": dead.get(row.owner, "")}
 
 
 async def resume(store: Store, run_id: RunId, *, by: str | None, note: str) -> bool:
@@ -359,7 +368,8 @@ async def cancel(store: Store, run_id: RunId, *, by: str | None, note: str, kill
                 await withdraw_questions(store, run_id)
                 await _cancel_children(store, run_id, note=note, kill=kill)
             return row.status
-        is_free = row.owner is None or row.owner in await store.dead_workers()
+        dead = await store.dead_workers() if row.owner is not None else {}
+        is_free = row.owner is None or row.owner in dead
         cleans_up = row.owner is not None or bool((row.reason or {}).get("cleanup"))
         if not kill and (not is_free or (cleans_up and row.status is not Status.paused)):
             try:
@@ -371,7 +381,7 @@ async def cancel(store: Store, run_id: RunId, *, by: str | None, note: str, kill
             return None
         if not kill and cleans_up and await resume(store, run_id, by=by, note=note):
             continue  # paused with something to undo: it goes on, to be cancelled
-        records = [(Kind.noted, "cancel", act), (Kind.finished, Status.cancelled, None)]
+        records = [(Kind.noted, "cancel", {**act, **_seized(row, dead)}), (Kind.finished, Status.cancelled, None)]
         if await _amend(
             store, row, records, status=Status.cancelled, reason=None, wake_at=None, seize=row.owner is not None
         ):
@@ -435,6 +445,14 @@ async def _amend(
 # effects in doubt
 
 
+async def runs_in_doubt(store: Store) -> list[RunRow]:
+    """The runs that may have an effect for a person to settle; their journals tell."""
+    stopped = frozenset({Status.in_doubt, Status.blocked})
+    going = frozenset({Status.running, Status.paused})
+    listed = await store.runs(RunFilter(status=stopped | going, limit=1000))
+    return [row for row in listed if row.status in stopped or row.summary.get("held")]
+
+
 async def resolve(
     store: Store, run_id: RunId, key: str, verdict: dict[str, Any], *, attempt: int, by: str | None, note: str
 ) -> None:
@@ -445,6 +463,15 @@ async def resolve(
     """
     while not await _send_verdict(store, run_id, key, verdict, attempt=attempt, by=by, note=note):
         pass  # somebody sent something in between: look again whether it settled this call
+
+
+def _not_asked(row: RunRow, key: str) -> str:
+    """Why nobody may say what became of a call that has begun: it may be under way, or may not have been looked at."""
+    if row.owner is not None and row.status is Status.running:
+        state = "is being executed, or the process that did so has died and nobody has taken the run over yet"
+    else:
+        state = f"was not looked at since it was cut off: `holdfast resume {row.id}` has its rule settle it first"
+    return f"Run {row.id}: {key} is not in doubt; it {state}. Nothing was changed."
 
 
 async def _send_verdict(
@@ -471,6 +498,8 @@ async def _send_verdict(
             f"Run {run_id}: attempt {attempt} of {key} was settled; in doubt is now attempt {entry.intent.attempt}. "
             "Nothing was changed; look again with `holdfast in-doubt`."
         )
+    if not (entry.is_in_doubt or is_left_over(row, entry)):
+        raise AlreadySettled(_not_asked(row, key))
     told = (m for m in await store.mail(run_id, after=0) if m.kind == "resolve" and m.key == key)
     if any(mail.number not in replay.consumed_mail for mail in told):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast.journal.blobs import blob_in
-from holdfast.journal.replay import Replay
+from holdfast.journal.replay import Replay, is_left_over
 from holdfast.journal.tombstones import told
 from holdfast.journal.verification import quarantine_reason
 from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
@@ -286,20 +286,16 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
-    """The effects that a person must settle."""
-    held = set(row.summary.get("held", []))
-    if row.status not in (Status.in_doubt, Status.blocked) and not (row.status is Status.running and held):
+    """The effects that a person must settle: somebody was asked, or the code no longer makes the call."""
+    if row.status.is_final:
         return []
-    causes = {r.key: _cause(note_of(r)) for r in records if r.kind == Kind.noted and r.name == "held"}
     found = []
     for entry in Replay(records, generation=row.generation, code="").entries.values():
         intent = entry.intent
-        if intent is None or entry.outcome is not None or entry.given is not None:
+        if intent is None or not (entry.is_in_doubt or is_left_over(row, entry)):
             continue
-        if row.status is Status.running and entry.key not in held:
-            continue  # being performed right now
         key = str(note_of(intent).get("idempotency_key", ""))
-        cause = causes.get(entry.key, "crash")
+        cause = _cause(note_of(entry.held)) if entry.held is not None else "code change"
         found.append(DoubtInfo(entry.key, entry.name, intent.attempt, entry.args, key, intent.at, cause))
     return found
 
@@ -480,6 +476,8 @@ def _note_text(record: Record) -> tuple[str, str]:
     if record.name in ("paused", "cancel"):
         status = "told to stop" if record.name == "cancel" else "paused" if note.get("on") else "resumed"
         return status, ": ".join(str(part) for part in (f"by {note.get('by')}", note.get("note")) if part)
+    if record.name == "unheeded":  # it was being cancelled already
+        return ("pause" if note.get("on") else "resume") + " came too late", f"by {note.get('by')}"
     return record.name, str(note["problem"]) if record.name == "refused" else _short(record.payload)
 
 

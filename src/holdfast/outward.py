@@ -17,7 +17,7 @@ _REFUSALS = (UsageError, RunFinished, RunNotFound, AlreadyDecided, QuestionChang
 async def outward(name: str, body: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Call `body` as an effect that may be repeated after a crash: whoever it reaches knows the second one."""
     options = Options(f"hf.{name}", Retry(100, most=5.0), None, (StoreError,), _REFUSALS)
-    return await EffectDefinition(Body(body), options, Rules("retry", 0)).call(args, {})
+    return await EffectDefinition(Body(body), options, Rules("retry", 0, is_closure=True)).call(args, {})
 
 
 async def emit(event: str, value: Any = None, *, dedup: str | None = None) -> str:

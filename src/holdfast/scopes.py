@@ -67,12 +67,15 @@ class Scope:
         "calls",
         "cleans_up",
         "coro",
+        "handling",
         "in_call",
+        "owed",
         "path",
         "planned",
         "reserved",
         "run",
         "saga",
+        "shield",
         "task",
     )
 
@@ -88,8 +91,11 @@ class Scope:
         self.body: StepInfo | None = None
         self.reserved: Reservation | None = None
         self.in_call = False
-        self.cleans_up = False  #: it was made by code that handles the run's cancellation
+        self.cleans_up = False  #: it undoes a saga, or was made by code that cleans up
+        self.handling: type[BaseException] | None = None  #: what the code was handling when it made its last call
+        self.owed: asyncio.CancelledError | None = None  #: kept by clean-up, to be raised if the code goes on
         self.saga: Any = None
+        self.shield: Any = None  #: of a call that cleans up, while it is under way
 
     def prefix(self) -> str:
         return f"{self.path}/" if self.path else ""

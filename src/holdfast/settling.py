@@ -16,9 +16,10 @@ from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
 from holdfast.codec import decode_error, encode_error, roundtrip_error
 from holdfast.context import RunContext
-from holdfast.errors import EffectInDoubt, EffectUndone, Undecodable, Unserialisable
+from holdfast.errors import EffectInDoubt, EffectUndone, StepError, Undecodable, Unserialisable
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind, Landing
+from holdfast.raising import raised
 from holdfast.scopes import Scope, StepInfo
 
 T = TypeVar("T")
@@ -127,7 +128,7 @@ class Settling:
         run, key = self.call.run, self.call.key
         evidence: dict[str, Any] = {"cause": self.doubt.cause}
         if self.original is not None:
-            evidence["error"] = f"{type(self.original).__name__}: {_text(self.original)}"
+            evidence["error"] = _named(self.original)
         if self.landing is not None:
             return await self._read_landed(self.landing, evidence)
         given = self._fitting(run.take_verdict(key) or said, evidence)
@@ -209,8 +210,9 @@ class Settling:
         call.run.bodies += 1
         try:
             verdict = await self.verify.run(call.scope, info, call.args, call.kwargs, self.options.timeout_s)
-        except Exception as error:
-            evidence["verify_error"] = f"{type(error).__name__}: {_text(error)}"
+        except BaseException as caught:
+            error = raised(caught, is_over=call.run.dead)
+            evidence["verify_error"] = _named(error)
             return None, None
         finally:
             call.run.bodies -= 1
@@ -251,6 +253,11 @@ class Settling:
     def _record(self, verdict: str, by: str, evidence: dict[str, Any], given: dict[str, Any] | None = None) -> None:
         self.call.run.record_verdict(self.call.key, self.name, self.attempt, verdict, by, evidence, given)
         faults.point("settle.after_record")
+
+
+def _named(error: Exception) -> str:
+    """The exception with its type; for what is no `Exception`, the text has it already."""
+    return _text(error) if type(error) is StepError else f"{type(error).__name__}: {_text(error)}"
 
 
 def _text(error: BaseException) -> str:

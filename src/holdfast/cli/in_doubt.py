@@ -13,7 +13,7 @@ from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, duration, paint, shorten, to_json
 from holdfast.clock import now_us
 from holdfast.history import DoubtInfo, as_time, in_doubt_of
-from holdfast.model import RunFilter, RunRow, Status
+from holdfast.model import RunRow
 from holdfast.store.base import Store
 
 
@@ -54,9 +54,7 @@ async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str
     """The effects in doubt of one run or of all; and a hint where there are none."""
     hint = ""
     if given is None:
-        doubtful = frozenset({Status.in_doubt, Status.blocked, Status.running})
-        listed = await store.runs(RunFilter(status=doubtful, limit=1000))
-        rows = [row for row in listed if row.status is not Status.running or row.summary.get("held")]
+        rows = await control.runs_in_doubt(store)
     else:
         row = await control.find(store, given)
         rows = [row]

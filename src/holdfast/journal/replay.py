@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holdfast.model import OUTCOMES, Kind, Record
+from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
 
 #: Records that the tick engine does not deliver: the code learns them in another way.
 _INLINE_PREFIX = "hf."
@@ -20,7 +20,7 @@ _UNDO = ".undo"
 #: The start of an interrupt's handler; its digest is the number of the mail.
 _INTERRUPT = "hf:interrupt"
 #: Notes that a resume needs to know.
-_FLAGS = frozenset({"usage", "paused", "cancel", "refused"})
+_FLAGS = frozenset({"usage", "paused", "cancel", "refused", "unheeded", "held"})
 #: Records that say nothing about a call.
 _NO_CALL = frozenset({Kind.patched, Kind.noted, Kind.finished, Kind.reopened})
 
@@ -48,8 +48,11 @@ class Entry:
         "decided",
         "delivered",
         "digest",
+        "doubted",
+        "ended_in_doubt",
         "first",
         "given",
+        "held",
         "intent",
         "is_effect",
         "key",
@@ -70,9 +73,12 @@ class Entry:
         self.is_effect = False
         self.child: str | None = None
         self.intent: Record | None = None  #: an intent whose outcome is not known
+        self.doubted: Record | None = None  #: an intent of which it was ruled to fail, whatever became of it
+        self.ended_in_doubt = False  #: that was its end, and the run was opened again: it is to be settled again
         self.started: Record | None = None
         self.decided: dict[str, Any] | None = None  #: how a wait ends, if that was decided
         self.outcome: Record | None = None
+        self.held: Record | None = None  #: a person was asked what became of the intent that is open
         self.given: dict[str, Any] | None = None  #: what a person said, if nothing followed from it yet
         self.postponed = 0  #: attempts that asked to be tried later, and do not count as failures
         self.ready_at = 0  #: when the next attempt may start, µs
@@ -111,6 +117,11 @@ class Entry:
     @property
     def is_open_effect(self) -> bool:
         return self.is_effect and self.outcome is None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Was a person asked what became of it, and has not said so? Then nobody works at it, and nobody will."""
+        return self.intent is not None and self.held is not None and self.outcome is None and self.given is None
 
 
 class Replay:
@@ -153,7 +164,7 @@ class Replay:
             elif record.kind == Kind.reopened:
                 self.cancel, self.paused = None, False
             elif record.kind == Kind.noted and record.name in _FLAGS:
-                self._take_flag(record)
+                self._take_flag(record, is_current=record.generation == generation)
         self.delivered_count = 0  #: how many outcomes were delivered in a tick
         self.has_answers = False  #: to calls that the code makes
         self._unclaimed = len(entries)
@@ -183,18 +194,25 @@ class Replay:
                 found.setdefault((entry.branch, entry.name, entry.digest), []).append(entry)
         return found
 
-    def _take_flag(self, record: Record) -> None:
+    def _take_flag(self, record: Record, *, is_current: bool) -> None:
         """What is noted and not only told to people."""
         note = json.loads(record.payload or "{}")
         if note.get("mail"):
             self.consumed_mail.add(note["mail"])
+        if "seized" in note:  # it was taken from its owner: that proves no more than what was known of the owner
+            self.claims.append((record.epoch, record.at, note["seized"]))
         match record.name:
             case "usage":
                 self.usage.setdefault(record.key, []).append(note)
             case "paused":
                 self.paused = note["on"]
             case "cancel":
-                self.cancel = note
+                self.cancel, self.paused = note, False
+            case "held":
+                if is_current and (entry := self.entries.get(record.key)) is not None:
+                    entry.held = record
+            case "unheeded":
+                pass
             case _:
                 self.refusals[record.key] = self.refusals.get(record.key, 0) + 1
 
@@ -211,6 +229,7 @@ class Replay:
             if superseded:
                 # The run was opened again: attempts go on counting, and there are as many as at first.
                 entry.ready_at, entry.postponed = record.at, record.attempt
+                entry.intent, entry.ended_in_doubt = entry.doubted, entry.doubted is not None
             else:
                 entry.outcome = record
             return
@@ -226,7 +245,8 @@ class Replay:
             case Kind.intent:
                 entry.is_effect = True
                 entry.intent = record
-                entry.given = None
+                entry.given = entry.doubted = entry.held = None
+                entry.ended_in_doubt = False
             case Kind.child:
                 entry.is_effect = True
                 entry.child = json.loads(record.payload or "{}")["run"]
@@ -237,6 +257,8 @@ class Replay:
                     entry.intent = entry.given = None
                 elif payload["verdict"] == "refused":
                     entry.given = None
+                elif payload["verdict"] == "fail":
+                    entry.doubted = entry.intent
                 if payload["given"]:
                     self.consumed_mail.add(payload["given"]["mail"])
             case _:
@@ -353,6 +375,13 @@ def _last_unclaimed(entries: list[Entry] | None) -> Entry | None:
             return entries[-1]
         entries.pop()
     return None
+
+
+def is_left_over(row: RunRow, entry: Entry) -> bool:
+    """Is the run blocked because its code no longer makes this call, of which it is not known whether it happened?"""
+    if row.status is not Status.blocked or entry.intent is None or entry.outcome is not None or entry.given is not None:
+        return False
+    return any(each.get("key") == entry.key for each in (row.reason or {}).get("recorded", ()))
 
 
 def mismatch(

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any
 
 from holdfast.journal.replay import Entry, Replay
+from holdfast.shields import Kept
 
 _QUIET_TURNS = 3
 _BUSY_TURNS = 500  # a task that spins (`while not ready: await asyncio.sleep(0)`) must not hold up what it waits for
@@ -293,7 +294,7 @@ _INSIDE_CODES = frozenset(
 
 def waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Container[object]) -> bool:
     """Does a task wait for something that is neither a task of its run nor a primitive shared by them?"""
-    if waiter in own or hasattr(waiter, "_children"):
+    if waiter in own or hasattr(waiter, "_children") or isinstance(waiter, Kept):
         return False
     awaited: Any = task.get_coro()
     while awaited is not None:

@@ -309,7 +309,7 @@ def _mail_of(record: Record) -> int:
             note = note.get("given") or {}
         case Kind.decided:
             pass
-        case Kind.noted if record.name in ("paused", "cancel", "refused"):
+        case Kind.noted if record.name in ("paused", "cancel", "refused", "unheeded"):
             pass
         case Kind.done if record.name == _INTERRUPT:
             pass

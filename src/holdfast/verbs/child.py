@@ -20,13 +20,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast import faults
-from holdfast.calls import Duration, answer, checked_name, deliver, elapsed_us, remember_key, seconds, to_its_end
+from holdfast.calls import (
+    Duration,
+    answer,
+    checked_name,
+    clean_up,
+    deliver,
+    elapsed_us,
+    remember_key,
+    seconds,
+    to_its_end,
+)
 from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, coder_for, decode_input, digest, encode_error, encode_input, result_annotation
 from holdfast.context import RunContext
 from holdfast.errors import Fenced, NotInRun, RunError, UsageError
+from holdfast.journal.replay import Entry
 from holdfast.model import Kind, RunId
 from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
+from holdfast.shields import Shield
 
 if TYPE_CHECKING:
     from holdfast.handle import Run
@@ -34,6 +46,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+_ENDED = ".ended"  # of a child that was given up, and had to undo what it had done
 
 
 class Signal(Protocol):
@@ -252,41 +266,50 @@ async def _await_child(call: Call[R]) -> R:
         await run.check(scope)
     _, args_digest = call.encoded
     entry = run.claim(scope, call.agent.name, args_digest, None)
+    if run.is_clean_up(scope):
+        return await clean_up(scope, _answer_or_wait(scope, call, entry))
+    return await _answer_or_wait(scope, call, entry)
+
+
+async def _answer_or_wait(scope: Scope, call: Call[R], entry: Entry | None) -> R:
+    run = scope.run
     if entry is not None and entry.outcome is not None:
         try:
             value: R = await answer(scope, entry, call.agent.coder, ())
         except asyncio.CancelledError:
             if entry.outcome.kind == Kind.cancelled and not run.dead:
-                await run.host.cancel_child(child_id(run, entry.key), parent=run)  # a crash may have come in between
+                await _end_child(scope, entry.key)  # a crash may have come in between
             raise
         return value
+    if entry is not None and entry.digest != call.encoded[1]:
+        call = Call.decoded(call.agent, run.text(entry.args))  # the child was begun with that
     if run.gate is not None:
         try:
             await run.pass_gate(scope)
         except asyncio.CancelledError:
             if entry is not None and entry.child is not None and not run.dead:
-                await _give_up(run, call, entry.key, monotonic_us())
+                await _give_up(scope, call, entry.key, monotonic_us())
             raise
     scope.in_call = True
     try:
         with run.busy():
-            key, was_cancelled = await _start_once(scope, call, entry, None, {})
-        return await _wait_child(scope, call, key, was_cancelled=was_cancelled)
+            key, cancelled = await _start_once(scope, call, entry, None, {})
+        return await _wait_child(scope, call, key, cancelled)
     finally:
         scope.in_call = False
 
 
 async def _start_once(
-    scope: Scope, call: Call[Any], entry: Any, thread_id: str | None, tags: Mapping[str, str]
-) -> tuple[str, bool]:
-    """Store the child run unless it is stored; the key of the call, and whether it was cancelled meanwhile."""
+    scope: Scope, call: Call[Any], entry: Entry | None, thread_id: str | None, tags: Mapping[str, str]
+) -> tuple[str, asyncio.CancelledError | None]:
+    """Store the child run unless it is stored; the key of the call, and the cancellation that came meanwhile."""
     run = scope.run
     args_text, args_digest = call.encoded
     if entry is None:
         await run.refuse_left_over(scope, call.agent.name, args_digest)
         key = run.new_key(scope, call.agent.name, None)
     else:
-        key = str(entry.key)
+        key = entry.key
     started = child_id(run, key)
     if entry is None or entry.child is None:
         payload = json.dumps({"run": started})
@@ -299,25 +322,25 @@ async def _start_once(
         faults.point("child.after_start")
 
     try:
-        _, was_cancelled = await to_its_end(run, start_durably())
+        _, cancelled = await to_its_end(run, start_durably())
     except Fenced:
         await run.fenced()
         raise
-    return key, was_cancelled
+    return key, cancelled
 
 
-async def _wait_child(scope: Scope, call: Call[R], key: str, *, was_cancelled: bool) -> R:
+async def _wait_child(scope: Scope, call: Call[R], key: str, cancelled: asyncio.CancelledError | None) -> R:
     """Wait for the end of a child. One that does not execute here is waited for without a process."""
     run = scope.run
     began = monotonic_us()
     child = child_id(run, key)
     try:
-        if was_cancelled:
-            raise asyncio.CancelledError
+        if cancelled is not None:
+            raise cancelled
         read = await _end_of(run, child, key, call.agent.name)
     except asyncio.CancelledError:
         if not run.dead:
-            await _give_up(run, call, key, began)
+            await _give_up(scope, call, key, began)
         raise
     value: R | None = None
     error: Exception | None = None
@@ -338,16 +361,49 @@ async def _wait_child(scope: Scope, call: Call[R], key: str, *, was_cancelled: b
     return cast("R", value)
 
 
-async def _give_up(run: RunContext, call: Call[Any], key: str, began: int) -> None:
+async def _give_up(scope: Scope, call: Call[Any], key: str, began: int) -> None:
     """Nobody waits for the child any more: it is cancelled too."""
+    run = scope.run
     run.journal.add(Kind.cancelled, key, call.agent.name, tick=run.ticks.tick, took=elapsed_us(began))
+    await _end_child(scope, key)
 
-    async def cancel() -> None:
+
+async def _end_child(scope: Scope, key: str) -> None:
+    """Have a child cancelled, and wait until it has undone what it did: that came after what the parent did.
+
+    When the parent goes on is a record with a tick, if it had to wait; so a replay has the same order.
+    """
+    run = scope.run
+    ended = run.replay.entries.get(key + _ENDED)
+    if ended is not None and ended.outcome is not None:
+        run.replay.pass_by(ended)
+        await Shield(run.is_dead).drive(answer(scope, ended, coder_for(type(None)), ()))
+        return
+    child = child_id(run, key)
+
+    async def end() -> bool:
         # Why nobody waits any more is on disk first: a crash must not bring back a run that waits for one cancelled.
         await run.journal.barrier()
-        await run.host.cancel_child(child_id(run, key), parent=run)
+        return await run.host.cancel_child(child, parent=run)
 
-    await to_its_end(run, cancel())
+    was_in_call, scope.in_call = scope.in_call, True
+    try:
+        with run.busy():
+            has_ended, _ = await to_its_end(run, end())
+        if not has_ended:
+            await Shield(run.is_dead).drive(_wait_undone(scope, child, key))
+    finally:
+        scope.in_call = was_in_call
+
+
+async def _wait_undone(scope: Scope, child: RunId, key: str) -> None:
+    run = scope.run
+    await _end_of(run, child, key + _ENDED, "the end of a child")
+
+    def record(tick: int) -> None:
+        run.journal.add(Kind.done, key + _ENDED, "hf:ended", tick=tick, payload="null")
+
+    await deliver(scope, record, shielded=True)
 
 
 async def _end_of(run: RunContext, child: RunId, key: str, name: str) -> Callable[[Coder[Any]], Any]:
@@ -386,12 +442,12 @@ async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[st
             await answer(scope, entry, coder_for(str), ())
         else:
             with run.busy():
-                key, was_cancelled = await _start_once(scope, call, entry, thread_id, tags or {})
+                key, cancelled = await _start_once(scope, call, entry, thread_id, tags or {})
             payload = json.dumps(child_id(run, key))
             record = lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload)  # noqa: E731
             await deliver(scope, record, shielded=True)
-            if was_cancelled:
-                raise asyncio.CancelledError
+            if cancelled is not None:
+                raise cancelled
     finally:
         scope.in_call = False
     handle: Run[R] = run.host.handle(child_id(run, key), run.thread_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,17 +29,20 @@ from holdfast.calls import (
     answer,
     deliver,
     elapsed_us,
+    raise_kept,
     refuse_result,
     seconds,
 )
 from holdfast.clock import monotonic_us, now_us
-from holdfast.codec import decode_error, encode_call, encode_error, encode_input
+from holdfast.codec import decode_error, decode_input, encode_call, encode_error, encode_input
 from holdfast.errors import EffectInDoubt, RetryLater, StoreError, Undecodable, Unserialisable, UsageError
 from holdfast.journal.recovery import Doubt, OnDoubt
-from holdfast.journal.replay import Entry, undo_key
+from holdfast.journal.replay import Entry, mismatch, undo_key
 from holdfast.model import Kind
-from holdfast.scopes import Scope, StepInfo, check_branch, scope_or_none
+from holdfast.raising import raised
+from holdfast.scopes import Scope, StepInfo, check_branch, scope_or_none, where
 from holdfast.settling import EffectCall, Ended, Settling, Verdict, failed, stored
+from holdfast.shields import Shield
 from holdfast.store.base import UserTransaction
 from holdfast.transactions import uses_transaction
 
@@ -182,6 +186,7 @@ class Rules:
     on_doubt: OnDoubt
     settle_us: int
     is_transaction: bool = False  #: it changes the user's own tables, next to the runs
+    is_closure: bool = False  #: it acts on what it closes over, which recorded arguments would not change
     verify: Body | None = None
     undo: EffectDefinition | None = None
 
@@ -237,6 +242,10 @@ class EffectDefinition:
         args_text, args_digest = encode(self.body.fn, args, kwargs)
         run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
+        if entry is not None and entry.digest != args_digest:
+            recorded = await self._recorded(scope, entry)
+            if recorded is not None:
+                (args, kwargs), args_text, args_digest = recorded, run.text(entry.args), entry.digest
         if entry is not None and entry.outcome is not None:
             return await self._answer(scope, entry, args, kwargs)
         if entry is None:
@@ -251,6 +260,34 @@ class EffectDefinition:
         if ended.error is not None:
             raise ended.error
         return ended.value
+
+    async def _recorded(self, scope: Scope, entry: Entry) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """What a call was begun with, if the code calls it with something else now; None if that does not matter.
+
+        It is settled, tried again and undone with that. If it cannot be read, nobody may act on the call.
+        """
+        if entry.outcome is not None and (self.rules.undo is None or scope.saga is None):
+            return None
+        run = scope.run
+        if entry.given is not None or entry.key in run.verdicts:
+            return None  # a person has said what became of it
+        if not self.rules.is_closure:
+            try:
+                return decode_input(self.body.fn, run.text(entry.args))
+            except (Undecodable, UsageError):
+                pass
+        if entry.outcome is not None:
+            return None  # its answer stands; only its undo gets other arguments
+        await run.block(
+            mismatch(
+                run.id,
+                asked=f"{entry.key} with other arguments",
+                where=where(scope),
+                recorded=[entry],
+                attempted=run.replay.attempted.get(entry.branch, []),
+            )
+        )
+        raise AssertionError("a blocked run goes on")
 
     async def _answer(self, scope: Scope, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """From the journal; a saga must know of it all the same, at the same moment as when it was live."""
@@ -273,7 +310,6 @@ class EffectDefinition:
     async def _shielded(self, call: EffectCall, entry: Entry | None) -> Ended:
         """Perform the call in a task of its own: a cancellation arrives after its outcome."""
         scope, run = call.scope, call.run
-        gate: asyncio.Future[None] = run.loop.create_future()
         ended: list[Ended | BaseException] = []
 
         async def perform() -> None:
@@ -281,11 +317,8 @@ class EffectDefinition:
                 ended.append(await self._perform(call, entry))
             except BaseException as error:
                 ended.append(error)
-                if not isinstance(error, Exception):
+                if run.dead or not isinstance(error, Exception):
                     raise
-            finally:
-                if not gate.done():
-                    gate.set_result(None)
 
         scope.in_call = True
         coroutine = perform()
@@ -297,21 +330,16 @@ class EffectDefinition:
                 scope.in_call = False
                 return result(ended[0])
         task = asyncio.Task(coroutine, loop=run.loop, context=contextvars.copy_context())
-        cancelled = False
+        shield = Shield(run.is_dead)
         try:
-            while not ended:
-                try:
-                    await gate
-                except asyncio.CancelledError:
-                    if run.dead:
-                        task.cancel()
-                        raise
-                    cancelled = True
-                    gate = run.loop.create_future()
+            await shield.wait(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
         finally:
+            shield.close()
             scope.in_call = False
-        if cancelled:
-            raise asyncio.CancelledError
+        raise_kept(scope, shield)
         return result(ended[0])
 
     async def _perform(self, call: EffectCall, entry: Entry | None) -> Ended:
@@ -320,7 +348,10 @@ class EffectDefinition:
         postponed = entry.postponed if entry is not None else 0
         ended: Ended | None = None
         if entry is not None and entry.intent is not None:
-            ended = await self._settle(call, attempt, run.doubt(entry.intent), said=entry.given)
+            run.intents.add(key)
+            ended = await self._settle(
+                call, attempt, run.doubt(entry.intent), said=entry.given, is_again=entry.ended_in_doubt
+            )
         elif entry is not None and entry.ready_at:
             await run.wait_until(key, entry.ready_at)
         while ended is None:
@@ -344,6 +375,7 @@ class EffectDefinition:
                 digest=call.args_digest,
                 payload=ended.payload,
             )
+            run.intents.discard(key)
             if ended.kind != Kind.failed or isinstance(ended.error, EffectInDoubt):
                 self._tell_saga(call.scope, key, ended.value, call.args, call.kwargs)
 
@@ -362,8 +394,9 @@ class EffectDefinition:
             attempt=attempt,
             digest=call.args_digest,
             args=call.args_text if attempt == 1 else None,
-            payload=f'{{"idempotency_key":"{call.idempotency_key}"}}',
+            payload=self._intent(call),
         )
+        run.intents.add(key)
         run.bodies += 1  # what `run.busy()` does, without what a context manager costs each effect
         try:
             await journal.barrier(inline=run.may_commit_inline)
@@ -403,6 +436,17 @@ class EffectDefinition:
         if isinstance(error, RetryLater) and error.hold_queue:
             await run.host.hold_queue(run.queue, retry_at)
         return None, wait_s, postponed
+
+    def _intent(self, call: EffectCall) -> str:
+        """What an intent says besides what every record does: enough to see from it who is to undo whom."""
+        if self.rules.undo is None and self.undoes is None:
+            return f'{{"idempotency_key":"{call.idempotency_key}"}}'
+        said = {"idempotency_key": call.idempotency_key}
+        if self.undoes is not None:
+            said["undoes"] = self.undoes
+        else:
+            said["saga"] = call.scope.saga.key if call.scope.saga is not None else ""
+        return json.dumps(said)
 
     def _may_repeat(self, error: Exception) -> bool:
         """Is a failure, of which it is known that nothing happened, one to try again after?"""
@@ -461,10 +505,10 @@ class EffectDefinition:
             await asyncio.wait({late.future})
             try:
                 return late.future.result(), None
-            except Exception as error:
-                return None, error
-        except Exception as error:
-            return None, error
+            except BaseException as error:
+                return None, raised(error, is_over=run.dead)
+        except BaseException as error:
+            return None, raised(error, is_over=run.dead)
         finally:
             run.bodies -= 1
 
@@ -479,14 +523,17 @@ class EffectDefinition:
         said: dict[str, Any] | None = None,
         original: Exception | None = None,
         may_repeat: bool = True,
+        is_again: bool = False,
     ) -> Ended | None:
+        # What failed in doubt once is not to fail for ever: when somebody retries the run, a person is asked.
+        on_doubt: OnDoubt = "ask" if is_again and self.rules.on_doubt == "fail" else self.rules.on_doubt
         settling = Settling(
             call=call,
             name=self.name,
             body=self.body,
             options=self.options,
             verify=self.rules.verify,
-            on_doubt=self.rules.on_doubt,
+            on_doubt=on_doubt,
             settle_us=self.rules.settle_us,
             attempt=attempt,
             doubt=doubt,

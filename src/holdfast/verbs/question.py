@@ -6,7 +6,6 @@ something that changed under their eyes. The first decision counts, whoever make
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -274,7 +273,7 @@ class _Asking:
                 raise
             except BaseException:
                 if not run.dead:
-                    await self._withdraw()
+                    await to_its_end(run, self._withdraw())
                 raise
             await call.end(Kind.done, payload)
             return value
@@ -295,9 +294,9 @@ class _Asking:
         with run.busy():
             await run.journal.barrier()  # a question leaves the run: its past is on disk first
             asking = run.patiently(lambda: store.open_question(self._row(key), fence=run.fence))
-            row, was_cancelled = await to_its_end(run, asking)
-        if was_cancelled:
-            raise asyncio.CancelledError
+            row, cancelled = await to_its_end(run, asking)
+        if cancelled is not None:
+            raise cancelled
         if self.notify is not None:
             was_in_call, self.scope.in_call = self.scope.in_call, False
             try:

@@ -2,26 +2,43 @@
 
 If the block is left by an exception, the effects that happened inside it (and those that may have) are undone in the
 reverse order of their outcomes. Each undo is an effect of its own: recorded, resumed after a crash, never forgotten.
+Nothing cuts the undoing off: a cancellation that arrives meanwhile is raised when all is undone. Branches that were
+created in the block and still run are ended first, with what they have to undo themselves: what was done last is taken
+back first, and nothing is done any more behind the saga's back.
+
+A block that has something to undo leaves a record when it ends: what it kept, or what it took back.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast import faults
-from holdfast.scopes import in_branch
+from holdfast.clock import now_us
+from holdfast.context import RunContext
+from holdfast.journal.journal import OpenCall
+from holdfast.journal.replay import Entry
+from holdfast.model import Kind
+from holdfast.scopes import Scope, in_branch
+from holdfast.shields import Shield
+
+_NAME = "hf.saga"
 
 
 class Saga:
     """What a saga block has to undo so far."""
 
-    def __init__(self, outer: Saga | None) -> None:
-        self._outer = outer
+    def __init__(self, key: str, outer: Saga | None) -> None:
+        self.key = key
+        self.outer = outer
         self._count: Iterator[int] = itertools.count() if outer is None else outer._count
         self._undos: list[tuple[int, str, Callable[[], Coroutine[Any, Any, Any]]]] = []
+        self._is_kept = False
 
     @property
     def keys(self) -> list[str]:
@@ -30,27 +47,40 @@ class Saga:
 
     def add(self, key: str, undo: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """An effect with an `undo` ended; effects call this themselves."""
-        self._undos.append((next(self._count), key, undo))
+        if not self._is_kept:
+            self._undos.append((next(self._count), key, undo))
+        elif self.outer is not None:  # of a branch that outlives the block
+            self.outer.add(key, undo)
 
     def keep(self) -> None:
         """The block succeeded: an outer saga takes over what it has done, among what other branches did meanwhile."""
-        if self._outer is not None:
-            self._outer._undos = sorted([*self._outer._undos, *self._undos], key=lambda undo: undo[0])
+        self._is_kept = True
+        if self.outer is not None:
+            self.outer._undos = sorted([*self.outer._undos, *self._undos], key=lambda undo: undo[0])
 
-    async def undo(self) -> None:
+    def encloses(self, saga: Saga | None) -> bool:
+        """Is it this block, or one inside of it?"""
+        while saga is not None:
+            if saga is self:
+                return True
+            saga = saga.outer
+        return False
+
+    async def undo(self) -> list[Exception]:
         """Take back, last first. One that fails for good does not keep the others from being undone."""
         failures: list[Exception] = []
         while self._undos:
             faults.point("undo.before")
-            _, key, undo = self._undos.pop()
+            last = self._undos[-1]
+            _, key, undo = last
             try:
                 await undo()
             except Exception as error:
                 error.add_note(f"while undoing {key}")
                 failures.append(error)
+            self._undos.remove(last)
             faults.point("undo.after")
-        if failures:
-            raise ExceptionGroup("these effects of a saga could not be undone", failures)
+        return failures
 
 
 @asynccontextmanager
@@ -58,7 +88,9 @@ async def saga() -> AsyncGenerator[Saga, None]:
     """Undo the effects of the block if it does not succeed.
 
     Effects that declare `.undo` are taken back in reverse order of their outcomes when an exception (or a cancellation)
-    leaves the block; then it goes on to the agent. After a crash in the middle, the undoing goes on where it was.
+    leaves the block; then it goes on to the agent. Nothing cuts that off: a cancellation that comes meanwhile is raised
+    afterwards, and after a crash the undoing goes on where it was. Branches that still run in the block are cancelled
+    first.
 
     Example:
         async with hf.saga():
@@ -67,18 +99,61 @@ async def saga() -> AsyncGenerator[Saga, None]:
     """
     scope = in_branch("hf.saga()")
     run, outer = scope.run, scope.saga
-    block = Saga(outer)
+    entry = run.claim(scope, _NAME, "", None)
+    block = Saga(entry.key if entry is not None else run.new_key(scope, _NAME, None), outer)
     scope.saga = block
     run.sagas.append(block)
     try:
         yield block
     except BaseException:
-        scope.saga = outer
         if not run.dead:
-            await block.undo()
+            await _take_back(scope, block, entry)
         raise
     else:
+        if block.keys and (entry is None or entry.outcome is None):
+            kept = {"kept": block.keys, "outer": outer.key if outer is not None else ""}
+            run.journal.add(Kind.done, block.key, _NAME, payload=json.dumps(kept))
         block.keep()
     finally:
         scope.saga = outer
         run.sagas.remove(block)
+
+
+async def _take_back(scope: Scope, block: Saga, entry: Entry | None) -> None:
+    """Undo all of it, whoever cancels; then raise the cancellation, or what could not be undone."""
+    run = scope.run
+    did_clean_up, scope.cleans_up = scope.cleans_up, True
+    shield = Shield(run.is_dead)
+    try:
+        failures = await shield.drive(_undo(scope, block, entry))
+    finally:
+        scope.cleans_up = did_clean_up
+    group = ExceptionGroup("these effects of a saga could not be undone", failures) if failures else None
+    if shield.kept is not None:
+        raise shield.kept from group
+    if group is not None:
+        raise group
+
+
+async def _undo(scope: Scope, block: Saga, entry: Entry | None) -> list[Exception]:
+    run = scope.run
+    await _end_branches(run, scope, block)
+    scope.saga = block.outer  # an undo is not itself undone
+    keys, began_us = block.keys, now_us()
+    is_recorded = not keys or (entry is not None and entry.outcome is not None)
+    if not is_recorded:
+        run.journal.begin(OpenCall(block.key, _NAME, 1, began_us, "", None, json.dumps({"undo": keys})))
+    failures = await block.undo()
+    if not is_recorded:
+        payload = json.dumps({"undo": keys, "failed": len(failures)})
+        run.journal.end(block.key, Kind.done, tick=0, took=now_us() - began_us, payload=payload)
+    return failures
+
+
+async def _end_branches(run: RunContext, scope: Scope, block: Saga) -> None:
+    """What was begun inside the block ends before anything of it is taken back."""
+    inside = {task for task, other in run.tasks.items() if other is not scope and block.encloses(other.saga)}
+    for task in inside:
+        task.cancel()
+    while inside:
+        _, inside = await asyncio.wait(inside)

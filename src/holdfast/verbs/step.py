@@ -7,6 +7,7 @@ crash before the flush makes the step run again, which is what "safe to repeat" 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -21,6 +22,7 @@ from holdfast.calls import (
     Options,
     Retry,
     answer,
+    clean_up,
     deliver,
     elapsed_us,
     refuse_result,
@@ -29,10 +31,11 @@ from holdfast.calls import (
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import encode_call, encode_error, roundtrip_error
 from holdfast.context import RunContext
-from holdfast.errors import HoldfastError, RetryLater, StepError
+from holdfast.errors import HoldfastError, RetryLater
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
+from holdfast.raising import raised
 from holdfast.scopes import Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
 
 P = ParamSpec("P")
@@ -155,6 +158,28 @@ class StepDefinition:
         if len(args_text) > run.journal.value_limit:
             run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
+        if (scope.handling is not None or scope.cleans_up) and run.is_clean_up(scope):
+            return await clean_up(scope, self._answer_or_execute(scope, entry, args, kwargs, args_text, args_digest))
+        if entry is not None and entry.answers(run.replay.code):
+            return await answer(scope, entry, self.body.result_coder(), self.options.raises)
+        key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
+        scope.in_call = True
+        try:
+            return await self._execute(scope, run, key, entry, args, kwargs, args_text, args_digest)
+        finally:
+            scope.in_call = False
+
+    async def _answer_or_execute(
+        self,
+        scope: Scope,
+        entry: Entry | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        args_text: str,
+        args_digest: str,
+    ) -> Any:
+        """The rest of a call that is clean-up."""
+        run = scope.run
         if entry is not None and entry.answers(run.replay.code):
             return await answer(scope, entry, self.body.result_coder(), self.options.raises)
         key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
@@ -190,10 +215,14 @@ class StepDefinition:
             value: Any = None
             error: Exception | None = None
             payload: str
+            cancels = scope.task.cancelling() if scope.task is not None else 0
             run.bodies += 1
             try:
                 info = StepInfo(run, self.name, key, attempt)
-                if body.is_async and timeout_s is None:
+                if scope.shield is not None:  # in a task of its own: whatever cancels there is the body's own
+                    context = contextvars.copy_context()
+                    value = await asyncio.Task(body.run(scope, info, args, kwargs, timeout_s), context=context)
+                elif body.is_async and timeout_s is None:
                     token = enter(body_scope(scope, info))  # as body.run does, without one more coroutine
                     try:
                         value = await body.fn(*args, **kwargs)
@@ -205,18 +234,15 @@ class StepDefinition:
                 payload, value = body.result_coder().roundtrip(value, what=f"the result of {key}")
                 if len(payload) > journal.value_limit:
                     journal.check_size(payload, f"the result of {key}")
-            except asyncio.CancelledError:
-                if run.dead:
-                    raise
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
+            except asyncio.CancelledError as caught:
+                if not run.dead and scope.task is not None and scope.task.cancelling() > cancels:
                     journal.end(key, Kind.cancelled, tick=run.ticks.tick, took=elapsed_us(began), payload=None)
                     raise
-                error = StepError(
-                    f"Run {run.id}: the body of {key} was cancelled from within.", error_type="CancelledError"
-                )
+                error = raised(caught, is_over=run.dead)
             except Exception as caught:
                 error = caught
+            except BaseException as caught:
+                error = raised(caught, is_over=run.dead)
             finally:
                 run.bodies -= 1
             took = elapsed_us(began)

@@ -8,11 +8,12 @@ import math
 from datetime import datetime, timedelta
 from types import TracebackType
 
-from holdfast.calls import Duration, answer, elapsed_us, seconds
+from holdfast.calls import Duration, answer, clean_up, elapsed_us, seconds
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import coder_for
-from holdfast.context import RunContext, Timer
+from holdfast.context import RunContext
 from holdfast.errors import UsageError
+from holdfast.host import Timer
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
@@ -54,6 +55,14 @@ async def sleep(
     if run.halted:
         await run.check(scope)
     entry = run.claim(scope, _SLEEP, "", None)
+    if run.is_clean_up(scope):
+        await clean_up(scope, _sleep(scope, entry, due_us))
+    else:
+        await _sleep(scope, entry, due_us)
+
+
+async def _sleep(scope: Scope, entry: Entry | None, due_us: int) -> None:
+    run = scope.run
     if entry is not None and entry.answers(run.replay.code):
         await answer(scope, entry, coder_for(type(None)), ())
         return
@@ -95,6 +104,7 @@ class timeout:
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task is not None else 0
         entry = run.claim(scope, _NAME, "", None)
+        self._is_clean_up = run.is_clean_up(scope)
         self._began = monotonic_us()
         run.lines += 1
         if entry is not None and entry.outcome is not None:
@@ -152,6 +162,8 @@ class timeout:
     def _expire_now(self) -> None:
         if not self._closed and self._task is not None:
             self._expired = True
+            if self._is_clean_up and self._scope.shield is not None:
+                self._scope.shield.cut()  # clean-up may give itself a time
             self._task.cancel()
 
     async def __aexit__(

@@ -18,6 +18,7 @@ from holdfast.codec import coder_for, encode_error, read_outside, result_annotat
 from holdfast.context import ASIDE, RunContext
 from holdfast.errors import HoldfastError
 from holdfast.model import OUTCOMES, Kind
+from holdfast.raising import raised
 from holdfast.scopes import Scope, enter, outside
 from holdfast.verbs.child import Agent, MainLine
 
@@ -151,8 +152,13 @@ class Asides:
             takes = len(inspect.signature(handler).parameters)
             value = await (handler(message, line) if takes > 1 else handler(message))
             return Kind.done, coder_for(result_annotation(handler)).dumps(value, what="the reply")
-        except Exception as error:
-            return Kind.failed, encode_error(error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return Kind.failed, encode_error(raised(error, is_over=self._run.dead))
+        except BaseException as error:
+            return Kind.failed, encode_error(raised(error, is_over=self._run.dead))
 
 
 def _set(turn: asyncio.Future[int], tick: int) -> None:

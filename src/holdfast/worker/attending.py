@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.clock import monotonic_us, now_us
-from holdfast.context import Timer
 from holdfast.errors import CorruptJournal, HoldfastError, StoreError
+from holdfast.host import Timer
 from holdfast.model import FINAL, RunFilter, RunRow, Status
 from holdfast.telemetry import warn
 from holdfast.worker.execution import Execution

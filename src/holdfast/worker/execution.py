@@ -11,12 +11,14 @@ from typing import Any, Protocol
 from holdfast import control, faults
 from holdfast.clock import now_us, ready_us
 from holdfast.codec import encode_error
-from holdfast.context import Host, RunContext
+from holdfast.context import RunContext
 from holdfast.errors import CorruptJournal, HoldfastError, StoreError, Undecodable
+from holdfast.host import Host
 from holdfast.journal.integrity import check_mail
 from holdfast.journal.replay import mismatch
 from holdfast.journal.ticks import Quiet
 from holdfast.model import Applied, Kind, Mail, Record, RunRow, Status
+from holdfast.raising import is_ctrl_c, raised
 from holdfast.scopes import Scope, enter, outside
 from holdfast.telemetry import warn
 from holdfast.verbs.child import Agent, Call
@@ -62,6 +64,7 @@ class Execution:
         self.row = row
         self.has_mail = False
         self.outcome: str | None = None  #: how the run ended, as stored
+        self._ended: tuple[Any, BaseException | None] = (None, None)  #: what the agent returned or raised
         self.error: BaseException | None = None  #: why this execution ended without deciding the run
         self._waiters: list[asyncio.Future[None]] = []
         self._refuse = refuse
@@ -168,10 +171,19 @@ class Execution:
         else:
             await self._park()
 
-    async def _main_line(self) -> Any:
+    async def _main_line(self) -> None:
+        """Run the agent. How it ended is kept, and not the task's own end: SystemExit would end the loop."""
         try:
             try:
-                return await self._main()
+                self._ended = (await self._main(), None)
+            except asyncio.CancelledError as error:
+                if self.run.dead or (self._root.task is not None and self._root.task.cancelling()):
+                    raise
+                self._ended = (None, error)  # nobody cancelled it
+            except BaseException as error:
+                if isinstance(error, GeneratorExit) or is_ctrl_c(error):
+                    raise
+                self._ended = (None, error)
             finally:
                 while self.run.asides and not self.run.dead:  # a handler's reply is not cut off by the end of the run
                     await self.run.pass_gate(self._root)
@@ -205,8 +217,9 @@ class Execution:
         if run.stop_reason is not None or journal.lost:
             await self._park()
             return
+        value, error = self._ended
         if run.replay.cancel is not None:
-            await self._end_cancelled(None if root.cancelled() else root.exception())
+            await self._end_cancelled(error)
             return
         left = run.without_settled(run.replay.open_intents())
         if left:
@@ -214,16 +227,19 @@ class Execution:
             run.stop_reason = mismatch(run.id, asked="the end of the run", where="", recorded=left, attempted=asked)
             await self._park()
             return
+        if run.intents:
+            effects = ", ".join(sorted(run.intents))
+            detail = f"The agent ended, and it is not known what became of {effects}."
+            run.stop_reason = {"why": "effects left open", "detail": detail}
+            await self._park()
+            return
         if root.cancelled():
             status, payload, keys = Status.cancelled, None, None
-        elif (error := root.exception()) is not None:
-            status, payload, keys = Status.failed, encode_error(error), json.dumps(sorted(_keys(error)))
-            if not isinstance(error, Exception):
-                raise error
+        elif error is not None:
+            status, payload, keys = Status.failed, encode_error(raised(error)), json.dumps(sorted(_keys(error)))
+            journal.summary["now"] = _first_line(error)
         else:
-            status, payload, keys = self._returned(root.result())
-        if status is Status.failed:
-            journal.summary["now"] = _first_line(root.exception())
+            status, payload, keys = self._returned(value)
         await self._end(status, payload, keys)
 
     async def _end_cancelled(self, error: BaseException | None) -> None:
@@ -236,9 +252,11 @@ class Execution:
         await control.withdraw_questions(self._host.store, run.id)
         if error is not None:
             run.journal.summary["now"] = f"cleaning up failed: {_first_line(error)}"
-        doubts = sorted(wait.key for wait in run.waits.values() if wait.kind == "doubt")
-        if doubts:
-            run.journal.add(Kind.noted, "", "left in doubt", payload=json.dumps({"effects": doubts}))
+        if run.dead:  # its code did not end by itself
+            await self._let_effects_end()
+        if run.intents:
+            left = json.dumps({"effects": sorted(run.intents)})
+            run.journal.add(Kind.noted, "", "left in doubt", payload=left)
         await self._end(Status.cancelled, None if error is None else encode_error(error), None)
         if run.tasks:
             await self._tear_down()
@@ -273,6 +291,7 @@ class Execution:
     async def _end_branches(self, root: asyncio.Task[Any]) -> None:
         """Tasks that outlive the agent are cancelled, as `asyncio.run` does; effects among them end first."""
         self.run.tasks.pop(root, None)
+        self.run.ending = True
         for task in list(self.run.tasks):
             task.cancel()
         while self.run.tasks and not self.run.dead:
@@ -285,8 +304,6 @@ class Execution:
         run.die()
         run.parking = True
         await self._let_effects_end()
-        while run.ticks.has_ready:
-            run.ticks.deliver_ready()  # recorded, though nobody will act on it here
         reason = run.stop_reason or {"why": "lost"}
         self._sum_up()
         status = Status.queued if reason["why"] == "handed over" else Status.blocked
@@ -319,6 +336,8 @@ class Execution:
         give_up = self._loop.time() + self._host.settings.drain_s
         while self.run.acting and self._loop.time() < give_up:  # noqa: ASYNC110 - seldom, and short
             await asyncio.sleep(_BODY_POLL_S)
+        while self.run.ticks.has_ready:
+            self.run.ticks.deliver_ready()  # recorded, though nobody will act on it here
 
     def _sum_up(self) -> None:
         """Note what this execution did not have to do again, if the journal had anything to answer."""
@@ -431,6 +450,8 @@ class Execution:
     def _has_cleanup(self) -> bool:
         """Is there something to undo, should the run be cancelled? While its past is not replayed, there may be."""
         replay = self.run.replay
+        if replay.cancel is not None:
+            return True  # that is what it is doing
         is_known = self._root.task is not None and not replay.has_unclaimed
         may_have = not is_known and any(entry.is_effect for entry in replay.entries.values())
         return may_have or any(saga.keys for saga in self.run.sagas)
@@ -513,6 +534,9 @@ class Execution:
         """At the next durable boundary the run stops, and its timers with it; or it goes on."""
         run = self.run
         note = {"on": on, "by": body["by"], "note": body["note"], "mail": body["mail"]}
+        if run.replay.cancel is not None:  # it can only end: nothing holds up its clean-up
+            run.journal.add(Kind.noted, "", "unheeded", payload=json.dumps(note))
+            return
         run.journal.add(Kind.noted, "", "paused", payload=json.dumps(note))
         run.paused = on
         self._pause_note = {"by": body["by"], "note": body["note"]}

@@ -216,9 +216,11 @@ class Executor:
             fence=parent.fence,
         )
 
-    async def cancel_child(self, run_id: RunId, *, parent: RunContext) -> None:
-        with suppress(HoldfastError):  # gone, or quarantined: there is nothing to cancel
-            await control.cancel(self.store, run_id, by=f"run {parent.id}", note="")
+    async def cancel_child(self, run_id: RunId, *, parent: RunContext) -> bool:
+        try:
+            return await control.cancel(self.store, run_id, by=f"run {parent.id}", note="") is not None
+        except HoldfastError:  # gone, or quarantined: there is nothing to cancel
+            return True
 
     async def cancel_children(self, run: RunContext) -> None:
         for child in await control.unfinished_children(self.store, run.id):
