@@ -6,14 +6,18 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 _FIRST_S, _LONGEST_S = 0.005, 0.1
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], *, timeout: float = 60.0) -> T:
+@overload
+async def eventually(condition: Callable[[], Awaitable[T]], *, timeout: float = 60.0) -> T: ...
+@overload
+async def eventually(condition: Callable[[], T], *, timeout: float = 60.0) -> T: ...
+async def eventually(condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
     """What `condition` returns, once it is true. The bound is for what never comes, not for what takes its time.
 
     Example: `await eventually(lambda: ledger.count("paid") == 3)`
@@ -21,7 +25,7 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], *, timeout: floa
     give_up, wait_s = time.monotonic() + timeout, _FIRST_S
     while True:
         found = condition()
-        value: T = await found if inspect.isawaitable(found) else found
+        value = await found if inspect.isawaitable(found) else found
         if value:
             return value
         if time.monotonic() > give_up:

@@ -18,9 +18,9 @@ import asyncio
 import contextvars
 import functools
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
-from types import CodeType, CoroutineType, FrameType
+from types import CodeType, CoroutineType, FrameType, TracebackType
 from typing import Any, Protocol, TypeVar
 
 from holdfast.codec import encode_call
@@ -110,8 +110,7 @@ def _child_scope(parent: Scope, coro: Any) -> Scope:
         scope = Scope(run, f"{parent.prefix()}{_name(coro)}~{_occurrence(parent, coro, creator)}")
         run.replay.reappeared.add(scope.path)
     scope.saga = parent.saga
-    error = sys.exception()
-    scope.cleans_up = parent.cleans_up or (error is not None and run.is_unwinding(type(error)))
+    scope.cleans_up = parent.cleans_up or run.is_unwinding(run.handled())
     return scope
 
 
@@ -158,17 +157,35 @@ def _count_by_arguments(parent: Scope, coro: Any) -> str:
     return _count(parent, coro, mark)
 
 
-def _contained(coro: CoroutineType[Any, Any, T]) -> Coroutine[Any, Any, T]:
+class _Contained(Coroutine[Any, Any, T]):
     """The code of a branch. What would end the event loop, with everybody's runs, is the branch's own failure."""
 
-    async def branch() -> T:
+    __slots__ = ("__name__", "__qualname__", "_coro")
+
+    def __init__(self, coro: CoroutineType[Any, Any, T]) -> None:
+        self._coro = coro
+        self.__name__, self.__qualname__ = coro.__name__, coro.__qualname__
+
+    def send(self, value: Any, /) -> Any:
         try:
-            return await coro
+            return self._coro.send(value)
         except (SystemExit, KeyboardInterrupt) as error:
             raise raised(error) from None
 
-    branch.__name__, branch.__qualname__ = coro.__name__, coro.__qualname__
-    return branch()
+    def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any:
+        try:
+            return self._coro.throw(kind if value is None else value)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise raised(error) from None
+
+    def close(self) -> None:
+        self._coro.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coro.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coro, name)  # cr_frame, cr_await: what tools look at
 
 
 def install(loop: asyncio.AbstractEventLoop) -> None:
@@ -198,7 +215,7 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
         run = parent.run
         scope = _child_scope(parent, coro)
         if isinstance(coro, CoroutineType) and coro.cr_code is not _DURABLE_CODE:
-            coro = _contained(coro)
+            coro = _Contained(coro)
         scope.coro = coro
         run.lines += 1  # before the task is made: an eager one runs at once
         try:

@@ -345,7 +345,9 @@ def raise_kept(scope: Scope, shield: Shield) -> None:
 async def clean_up(scope: Scope, call: Coroutine[Any, Any, T]) -> T:
     """Make a call that goes on to its end, whoever cancels it; but timeouts that the clean-up itself opened end it."""
     run = scope.run
-    outer, shield = scope.shield, Shield(run.is_dead, own=scope.task)
+    task = scope.task
+    is_told_apart = task is not None and (scope.cleans_up or task.cancelling() > 0)
+    outer, shield = scope.shield, Shield(run.is_dead, own=task if is_told_apart else None)
     scope.shield = shield
     try:
         return await shield.drive(call)

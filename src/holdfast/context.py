@@ -34,6 +34,7 @@ T = TypeVar("T")
 _ASK_AGAIN_S, _LONGEST_S = 0.2, 5.0  # how long a store that is away is left alone
 _SWALLOWED = 2  # how often code may catch its cancellation and go on, before it is stopped
 _IGNORED = 100  # how often code may ignore that its execution is over, before it is left to itself
+CANCELLED = "cancelled"  #: instead of a person's verdict: nobody is asked any more
 ASIDE = "hf:interrupt"  #: the branches of interrupt handlers
 
 
@@ -140,6 +141,7 @@ class RunContext:
         self.cancelled = False  #: the code was told to stop
         self.ending = False  #: the agent has returned or raised, and its branches are being ended
         self.intents: set[str] = set()  #: effects that may have happened, and whose outcome is not recorded
+        self.left_in_doubt: set[str] = set()  #: effects that nobody was asked about, because the run was cancelled
         self._swallowed = 0
         self._is_torn_down = False
         self._ignored = 0
@@ -150,6 +152,7 @@ class RunContext:
         self.stop_reason: dict[str, Any] | None = None
         self._on_stop = on_stop
         self._on_wait = on_wait
+        self.ambient: BaseException | None = None  #: what is being handled by whoever runs the loop
         self.receipt = Receipt()
 
     @property
@@ -196,6 +199,7 @@ class RunContext:
     def let_go(self) -> None:
         """The execution is over: hold nothing that holds this, so that no garbage collector is needed."""
         self._on_stop, self._on_wait = _ignore, _ignore
+        self.ambient = None
         self.journal.let_go()
         self.ticks.let_go()
         for task in [task for task in self.tasks if task.done()]:
@@ -210,6 +214,11 @@ class RunContext:
         self.ticks.stopped = True
 
     # clean-up: what no cancellation cuts off
+
+    def handled(self) -> type[BaseException] | None:
+        """What the code is handling that asks; of the task that it runs in, not of whoever runs the loop."""
+        error = sys.exception()
+        return None if error is None or error is self.ambient else type(error)
 
     def is_unwinding(self, handling: type[BaseException] | None) -> bool:
         """Does code that handles such an exception clean up?"""
@@ -227,8 +236,7 @@ class RunContext:
 
     async def check(self, scope: Scope) -> None:
         """Called by durable calls of a halted run, in the branch's own task: returns if this one may be made."""
-        error = sys.exception()
-        await self._check(scope, None if error is None else type(error))
+        await self._check(scope, self.handled())
 
     async def _check(self, scope: Scope, handling: type[BaseException] | None) -> None:
         if self.dead:
@@ -437,7 +445,12 @@ class RunContext:
             await self.wait(key, "timer", {"name": key}, due_us=due_us)
 
     async def hold(self, key: str, reason: dict[str, Any]) -> dict[str, Any]:
-        """Hold this branch until a person settles the effect; the rest of the run goes on."""
+        """Hold this branch until a person settles the effect; the rest of the run goes on.
+
+        A run that was cancelled asks nobody any more.
+        """
+        if self.cancelled:
+            return {"verdict": CANCELLED}
         self.journal.add(Kind.noted, key, "held", payload=json.dumps(reason))
         self._show_doubts(key)
         try:
@@ -445,6 +458,12 @@ class RunContext:
             return verdict
         finally:
             self._show_doubts()
+
+    def stop_asking(self) -> None:
+        """The run was cancelled: what is in doubt ends so, and the code that waits for it can clean up."""
+        for wait in list(self.waits.values()):
+            if wait.kind == "doubt":
+                wait.end({"verdict": CANCELLED})
 
     def _show_doubts(self, *more: str) -> None:
         """Let people see what is in doubt while other branches go on."""
@@ -523,8 +542,8 @@ class RunContext:
         """Count a call; the recorded call that it is, if the journal has it."""
         replay = self.replay
         self.ticks.touch()
-        error = sys.exception()
-        scope.handling = None if error is None else type(error)
+        error = sys.exception()  # as `handled()` does, without a call
+        scope.handling = None if error is None or error is self.ambient else type(error)
         if explicit is not None:
             if explicit in self.used_keys:
                 raise UsageError(

@@ -503,7 +503,10 @@ async def _send_verdict(
     told = (m for m in await store.mail(run_id, after=0) if m.kind == "resolve" and m.key == key)
     if any(mail.number not in replay.consumed_mail for mail in told):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")
-    mail = letter(run_id, "resolve", key, {**verdict, "attempt": attempt, "actor": actor(by), "note": note})
+    said = {**verdict, "attempt": attempt, "actor": actor(by), "note": note}
+    if not entry.is_in_doubt:
+        said["left_over"] = True  # nobody was asked: the code does not make the call
+    mail = letter(run_id, "resolve", key, said)
     try:
         return (await store.send(mail, wake=waking("resolve", key), expected=row.mail)).number > 0
     except RunFinished:

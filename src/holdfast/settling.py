@@ -15,7 +15,7 @@ from holdfast import faults
 from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
 from holdfast.codec import decode_error, encode_error, roundtrip_error
-from holdfast.context import RunContext
+from holdfast.context import CANCELLED, RunContext
 from holdfast.errors import EffectInDoubt, EffectUndone, StepError, Undecodable, Unserialisable
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind, Landing
@@ -143,6 +143,9 @@ class Settling:
                     await self._wait_settled()
                 case Ruling.ask:
                     told = await run.hold(key, {"name": self.name, "attempt": self.attempt, **evidence})
+                    if told["verdict"] == CANCELLED:
+                        run.left_in_doubt.add(key)
+                        return self._fail("cancel", evidence)
                     given = self._fitting(told, evidence)
                 case _:
                     return await self._act(ruling, verdict, value, evidence)
@@ -186,15 +189,18 @@ class Settling:
             case _:
                 if ruling is Ruling.again:
                     evidence["attempts"] = "used up"
-                self._record("fail", "on_doubt", evidence)
-                cut_off = f"{self.call.key} was cut off ({evidence.get('error', evidence['cause'])})"
-                return self._raised(
-                    EffectInDoubt(
-                        f"Run {self.call.run.id}: {cut_off} and may or may not have happened.",
-                        error_type="EffectInDoubt",
-                        error_message=str(evidence.get("error", "")),
-                    )
-                )
+                return self._fail("on_doubt", evidence)
+
+    def _fail(self, by: str, evidence: dict[str, Any]) -> Ended:
+        self._record("fail", by, evidence)
+        cut_off = f"{self.call.key} was cut off ({evidence.get('error', evidence['cause'])})"
+        return self._raised(
+            EffectInDoubt(
+                f"Run {self.call.run.id}: {cut_off} and may or may not have happened.",
+                error_type="EffectInDoubt",
+                error_message=str(evidence.get("error", "")),
+            )
+        )
 
     def _raised(self, error: Exception) -> Ended:
         return Ended(Kind.failed, encode_error(error), 0, self.attempt, error=remember_key(error, self.call.key))

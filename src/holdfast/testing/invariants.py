@@ -10,6 +10,7 @@ not know what an agent was meant to do; they know what no history may contain:
 - epochs never fall, and every new one begins with a claim, or is what a person did to a run that nobody had;
 - numbers have no gaps and the hash chain holds;
 - what is over stays over, unless somebody reopened it; what was cancelled ends as cancelled;
+- what is said of effects holds together (`invariants_effects`): doubts, verdicts, sagas;
 - how a wait ends is decided once;
 - mail is numbered without gaps and acted on once, and what a parked run waits for does not lie unread;
 - a run that is not over is owned by a live worker, or can be taken up, or waits and says for what;
@@ -30,13 +31,14 @@ from holdfast.journal.verification import verify
 from holdfast.model import FINAL, OUTCOMES, Kind, Mail, Record, RunFilter, RunRow, Status, WorkerId
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.testing.invariants_effects import effect_violations
 from holdfast.testing.ledger import Ledger, LedgerLine
 from holdfast.testing.reading import in_own_loop
 
 _PAGE = 500
 _BEGINS = frozenset({Kind.started, Kind.decided, Kind.attempt, Kind.intent, Kind.child, Kind.settled})
 _GOES_ON = frozenset({"not_landed", "retry"})
-_DECIDERS = frozenset({"verify", "on_doubt", "person", "the store"})
+_DECIDERS = frozenset({"verify", "on_doubt", "person", "the store", "cancel"})
 #: What is written to a run that nobody has, in an epoch of its own.
 _AMENDED = (
     [(Kind.noted, "paused")],
@@ -143,6 +145,7 @@ def violations_of(
     yield from _epochs(row, records)
     yield from _endings(row, records)
     yield from _calls(records)
+    yield from effect_violations(records)
     yield from _mail(row, records, mail)
     yield from _left_over(row, records, mail, frozenset(dead))
     yield from _bodies(records, lines)

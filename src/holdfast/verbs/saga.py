@@ -99,7 +99,9 @@ async def saga() -> AsyncGenerator[Saga, None]:
     """
     scope = in_branch("hf.saga()")
     run, outer = scope.run, scope.saga
-    entry = run.claim(scope, _NAME, "", None)
+    # Of two blocks, the inner one ends first: its record is not the outer one's, though that has none yet.
+    place = f"{scope.prefix()}{_NAME}#{scope.calls.get(_NAME, 0) + 1}"
+    entry = run.claim(scope, _NAME, place, None)
     block = Saga(entry.key if entry is not None else run.new_key(scope, _NAME, None), outer)
     scope.saga = block
     run.sagas.append(block)
@@ -112,7 +114,7 @@ async def saga() -> AsyncGenerator[Saga, None]:
     else:
         if block.keys and (entry is None or entry.outcome is None):
             kept = {"kept": block.keys, "outer": outer.key if outer is not None else ""}
-            run.journal.add(Kind.done, block.key, _NAME, payload=json.dumps(kept))
+            run.journal.add(Kind.done, block.key, _NAME, digest=block.key, payload=json.dumps(kept))
         block.keep()
     finally:
         scope.saga = outer
@@ -142,7 +144,7 @@ async def _undo(scope: Scope, block: Saga, entry: Entry | None) -> list[Exceptio
     keys, began_us = block.keys, now_us()
     is_recorded = not keys or (entry is not None and entry.outcome is not None)
     if not is_recorded:
-        run.journal.begin(OpenCall(block.key, _NAME, 1, began_us, "", None, json.dumps({"undo": keys})))
+        run.journal.begin(OpenCall(block.key, _NAME, 1, began_us, block.key, None, json.dumps({"undo": keys})))
     failures = await block.undo()
     if not is_recorded:
         payload = json.dumps({"undo": keys, "failed": len(failures)})

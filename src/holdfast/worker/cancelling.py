@@ -95,3 +95,4 @@ class Cancelling:
         for task, scope in list(run.tasks.items()):
             if task is self._root or (scope.task is task and is_handler(scope.path)):
                 task.cancel()
+        run.stop_asking()

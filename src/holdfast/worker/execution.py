@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -173,6 +174,7 @@ class Execution:
 
     async def _main_line(self) -> None:
         """Run the agent. How it ended is kept, and not the task's own end: SystemExit would end the loop."""
+        self.run.ambient = sys.exception()
         try:
             try:
                 self._ended = (await self._main(), None)
@@ -254,10 +256,10 @@ class Execution:
             run.journal.summary["now"] = f"cleaning up failed: {_first_line(error)}"
         if run.dead:  # its code did not end by itself
             await self._let_effects_end()
-        if run.intents:
-            left = json.dumps({"effects": sorted(run.intents)})
-            run.journal.add(Kind.noted, "", "left in doubt", payload=left)
-        await self._end(Status.cancelled, None if error is None else encode_error(error), None)
+        unasked = {entry.key for entry in run.without_settled(run.replay.open_intents()) if entry.intent is not None}
+        if left := run.intents | run.left_in_doubt | unasked:
+            run.journal.add(Kind.noted, "", "left in doubt", payload=json.dumps({"effects": sorted(left)}))
+        await self._end(Status.cancelled, None if error is None else encode_error(raised(error)), None)
         if run.tasks:
             await self._tear_down()
 
@@ -423,10 +425,6 @@ class Execution:
     async def _park_waiting(self) -> None:
         """Give the run up until what it waits for comes, unless it has come already."""
         run = self.run
-        if run.replay.cancel is not None and any(wait.kind == "doubt" for wait in run.waits.values()):
-            run.stop_reason = {"why": "cancelled"}  # only a person could settle that effect; it stays in doubt
-            self._stop(None)
-            return
         self._sum_up()
         status, reason, wake_at = self._why_waiting()
         faults.point("park.before")
@@ -585,4 +583,6 @@ def _superseded(records: list[Record]) -> list[int]:
     told = next((r.seq for r in reversed(records) if r.key == CANCEL and r.seq not in gone), None)
     if told is not None:  # what the cancellation cut off is done anew
         failures += [r.seq for r in records if r.seq >= told and (r.key == CANCEL or r.kind == Kind.cancelled)]
+        unasked = {r.key for r in records if r.kind == Kind.settled and json.loads(r.payload or "{}")["by"] == "cancel"}
+        failures += [r.seq for r in records if r.seq >= told and r.kind == Kind.failed and r.key in unasked]
     return [*failures, end.seq]

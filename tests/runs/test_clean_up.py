@@ -1,0 +1,288 @@
+"""Clean-up goes on to its end, whoever cancels it meanwhile: sagas that undo, and durable calls in a `finally`."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import holdfast as hf
+from holdfast import control
+from holdfast.testing.processes import environment
+from tests.eventually import eventually
+from tests.runs import cleaning
+from tests.runs.journal import records_of
+
+UNDONE = ["-car", "-hotel", "-flight"]
+
+
+@pytest.fixture(autouse=True)
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "LEDGER", tmp_path / "ledger")
+
+
+def undone() -> list[str]:
+    return [line for line in cleaning.lines() if line.startswith("-")]
+
+
+@pytest.mark.parametrize("cleaner", cleaning.CLEANERS)
+@pytest.mark.parametrize("way", cleaning.WAYS)
+def test_all_is_undone_in_reverse_order(tmp_path: Path, way: str, cleaner: str) -> None:
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "runs.db"), agents=cleaning.AGENTS) as app:
+            run = await app.start(cleaning.cleans(way, cleaner), id="r")
+            if way.startswith("by_person"):
+                await cleaning.until(cleaning.FIRST.get(cleaner, "undoing car"))
+                assert await run.cancel(timeout=60) is hf.Status.cancelled
+            with pytest.raises((hf.RunFailed, hf.RunCancelled)):
+                await run.result(timeout=60)
+
+    asyncio.run(main())
+    if cleaner.endswith("finally"):
+        assert undone() == UNDONE
+        return
+    booked = [line for line in cleaning.lines() if line[1:] in cleaning.THINGS and line.startswith("+")]
+    assert undone() == [f"-{each[1:]}" for each in reversed(booked)]
+    assert booked == ["+flight", "+hotel", "+car"] or way in ("by_timeout", "by_plain_timeout", "by_wait_for")
+
+
+@pytest.mark.parametrize("fault", ["undo.before:kill@1", "undo.before:kill@2", "undo.after:kill@1"])
+@pytest.mark.parametrize("cleaner", ["saga", "nested"])
+def test_after_a_kill_and_a_cancel_all_is_undone(tmp_path: Path, cleaner: str, fault: str) -> None:
+    url = str(tmp_path / "runs.db")
+
+    async def start() -> None:
+        async with hf.connect(url) as app:
+            await app.start(cleaning.cleans("by_person", cleaner), id="r")
+
+    asyncio.run(start())
+    env = environment({"CLEANING_LEDGER": str(cleaning.LEDGER), "HOLDFAST_FAULT": fault})
+    killed = subprocess.run([sys.executable, cleaning.__file__, url], env=env, timeout=60, check=False)
+    assert killed.returncode == -9
+
+    async def cancel() -> None:
+        async with hf.connect(url) as app:
+            cancelling = asyncio.create_task(app.get("r").cancel(timeout=60))
+            await eventually(lambda: _is_told(app))
+            async with hf.connect(url, agents=cleaning.AGENTS) as worker:
+                await worker.get("r").resume()
+                assert await cancelling is hf.Status.cancelled
+
+    asyncio.run(cancel())
+    assert list(dict.fromkeys(undone())) == UNDONE  # an undo may be repeated, it is declared safe to
+
+
+async def _is_told(app: hf.Holdfast) -> bool:
+    row = await app._store.run("r")  # type: ignore[arg-type]
+    return row is not None and row.mail > 0
+
+
+def test_a_pause_in_the_middle_of_clean_up_does_not_hold_it_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "runs.db"), agents=cleaning.AGENTS) as app:
+            run = await app.start(cleaning.cleans("by_person", "saga"), id="r")
+            await cleaning.until("undoing car")
+            cancelling = asyncio.create_task(run.cancel(timeout=60))
+            await eventually(lambda: _is_cancelling(run))
+            assert await run.pause(by="eva") is hf.Status.cancelled
+            assert await cancelling is hf.Status.cancelled
+
+    asyncio.run(main())
+    assert undone() == UNDONE
+
+
+async def _is_cancelling(run: hf.Run[object]) -> bool:
+    row = await run._row()
+    return bool(row.summary.get("cancelling")) or row.status.is_final
+
+
+def test_a_pause_that_was_on_its_way_does_not_hold_up_clean_up(tmp_path: Path) -> None:
+    """The mail was sent before anybody could know of the cancellation, and is read after it."""
+
+    async def main() -> list[str]:
+        async with hf.connect(str(tmp_path / "runs.db"), agents=cleaning.AGENTS) as app:
+            run = await app.start(cleaning.cleans("by_person", "saga"), id="r")
+            await cleaning.until("undoing car")
+            cancelling = asyncio.create_task(run.cancel(timeout=60))
+            await eventually(lambda: _is_cancelling(run))
+            await control.post(app._store, run.id, "pause", "", {"by": "eva", "note": ""})
+            assert await cancelling is hf.Status.cancelled
+            return [item.status for item in await run.history()]
+
+    assert "pause came too late" in asyncio.run(main())
+    assert undone() == UNDONE
+
+
+@hf.agent
+async def swallows() -> list[str]:
+    seen = []
+    inner = asyncio.current_task()
+    assert inner is not None
+    inner.cancel("first")
+    try:
+        await hf.sleep(1000)
+    except asyncio.CancelledError as error:
+        seen.append(str(error))
+        inner.cancel("second")  # arrives in the middle of the clean-up
+        await cleaning.release("car")
+    try:
+        await cleaning.release("hotel")
+    except asyncio.CancelledError as error:
+        seen.append(str(error))
+    return seen
+
+
+def test_a_cancellation_that_clean_up_kept_comes_once_the_code_goes_on(tmp_path: Path) -> None:
+    assert hf.run(swallows(), id="r", url=str(tmp_path / "runs.db")) == ["first", "second"]
+    assert undone() == ["-car"]
+
+
+@hf.agent
+async def limits_its_clean_up(plain: bool) -> str:
+    inner = asyncio.current_task()
+    assert inner is not None
+    inner.cancel()
+    try:
+        await hf.sleep(1000)
+    except asyncio.CancelledError:
+        try:
+            async with asyncio.timeout(0.1) if plain else hf.timeout(0.1):
+                await never_ends()
+        except TimeoutError:
+            inner.uncancel()
+            return "timed out"
+    return "?"
+
+
+@hf.step
+async def never_ends() -> None:
+    await asyncio.sleep(1000)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_clean_up_may_give_itself_a_time(tmp_path: Path, plain: bool) -> None:
+    assert hf.run(limits_its_clean_up(plain), id="r", url=str(tmp_path / "runs.db")) == "timed out"
+
+
+@hf.agent
+async def leaves_a_branch() -> None:
+    async def late() -> None:
+        await cleaning.wait_for("+flight")
+        await cleaning.book("hotel")
+        await cleaning.book("car")
+        await hf.sleep(1000)
+
+    async def fails() -> None:
+        await cleaning.wait_for("+car")
+        raise ValueError
+
+    async with hf.saga():
+        await cleaning.book("flight")
+        await asyncio.gather(late(), fails())
+
+
+def test_a_branch_that_still_runs_ends_before_its_saga_is_undone(tmp_path: Path) -> None:
+    url = str(tmp_path / "runs.db")
+    with pytest.raises(hf.RunFailed):
+        hf.run(leaves_a_branch(), id="r", url=url)
+    assert undone() == UNDONE
+
+
+# cancellations keep who they are
+
+
+@hf.effect(settle=0)
+async def slow(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@hf.agent
+async def kid() -> str:
+    return await slow(0.05)
+
+
+@hf.agent
+async def told(what: str) -> list[object]:
+    calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "effect": lambda: slow(0.2),
+        "child": kid,
+        "question": lambda: hf.ask("?"),
+        "sleep": lambda: hf.sleep(1000),
+    }
+
+    async def branch() -> str:
+        try:
+            await calls[what]()
+        except asyncio.CancelledError as error:
+            return str(error)
+        return "not cancelled"
+
+    task = asyncio.create_task(branch())
+    await asyncio.sleep(0.05)
+    task.cancel("because")
+    heard = await task
+    await cleaning.book(heard)
+    return [heard]
+
+
+@pytest.mark.parametrize("what", ["effect", "child", "question", "sleep"])
+def test_the_cancellation_that_came_is_the_one_that_is_raised(tmp_path: Path, what: str) -> None:
+    url = str(tmp_path / "runs.db")
+    assert hf.run(told(what), id="r", url=url) == ["because"]
+    assert cleaning.lines() == ["+because"]
+
+
+@hf.agent
+async def scoped(seconds: float) -> list[object]:
+    with anyio.move_on_after(0.05) as scope:
+        await slow(seconds)
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow, seconds)
+        await cleaning.forget("x")
+        group.cancel_scope.cancel()
+    return [scope.cancelled_caught, await slow(0)]
+
+
+def test_anyio_knows_its_own_cancellations(tmp_path: Path) -> None:
+    """And does not have the loop turn as fast as it can while an effect goes on to its end."""
+    turns = 0
+
+    async def main() -> list[object]:
+        nonlocal turns
+        loop = asyncio.get_running_loop()
+        select = loop._selector.select  # type: ignore[attr-defined]
+
+        def counted(timeout: float | None = None) -> object:
+            nonlocal turns
+            turns += 1
+            return select(timeout)
+
+        loop._selector.select = counted  # type: ignore[attr-defined]
+        async with hf.connect(str(tmp_path / "runs.db"), agents=[scoped]) as app:
+            return await (await app.start(scoped(1.0), id="r")).result(timeout=60)
+
+    assert asyncio.run(main()) == [True, "done"]
+    assert turns < 5000
+
+
+def test_an_end_of_a_saga_says_what_it_kept_and_what_it_took_back(tmp_path: Path) -> None:
+    @hf.agent
+    async def both() -> None:
+        async with hf.saga():
+            await cleaning.book("flight")
+        async with hf.saga():
+            await cleaning.book("hotel")
+            raise ValueError
+
+    url = str(tmp_path / "runs.db")
+    with pytest.raises(hf.RunFailed):
+        hf.run(both(), id="r", url=url)
+    ends = [record.payload for record in records_of(url, "r") if record.name == "hf.saga" and record.kind == "done"]
+    assert ends == ['{"kept": ["book#1"], "outer": ""}', '{"undo": ["book#2"], "failed": 0}']
