@@ -246,6 +246,11 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
         if record.kind == Kind.reopened:
             decided = {}
             gone = set(note_of(record).get("superseded", []))
+            intents |= {
+                each: last
+                for each, outcome in outcomes.items()
+                if outcome.seq in gone and (last := _doubted(each, records[: outcome.seq])) is not None
+            }
             outcomes = {each: outcome for each, outcome in outcomes.items() if outcome.seq not in gone}
         if not record.key or record.kind == Kind.noted:
             continue
@@ -282,6 +287,14 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
                 intents.pop(call, None)
             case _:
                 pass
+
+
+def _doubted(call: tuple[int, str], records: Sequence[Record]) -> Record | None:
+    """The intent of a call that ended in doubt: if the run is opened again, it is settled again."""
+    own = [r for r in records if (r.generation, r.key) == call and r.kind in (Kind.intent, Kind.settled)]
+    if not own or own[-1].kind != Kind.settled or note_of(own[-1]).get("verdict") != "fail":
+        return None
+    return next((r for r in reversed(own) if r.kind == Kind.intent), None)
 
 
 def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iterator[str]:
@@ -358,11 +371,13 @@ def _waits(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iter
         yield f"it is {row.status}, and about nothing"
     if row.status is Status.in_doubt and not any(wait["kind"] == "doubt" for wait in waits):
         yield "it is in doubt, and no effect is"
+    gone = {seq for r in records if r.kind == Kind.reopened for seq in note_of(r).get("superseded", [])}
     due = reason.get("due")
     if row.wake_at != due:
         yield f"it waits until {due} and would be claimed at {row.wake_at}"
     for wait in waits:
-        last = next((r for r in reversed(records) if r.key == wait["key"] and r.kind != Kind.noted), None)
+        own = (r for r in reversed(records) if r.key == wait["key"] and r.kind != Kind.noted and r.seq not in gone)
+        last = next(own, None)
         if wait["kind"] == "doubt" and (last is None or last.kind not in (Kind.intent, Kind.settled)):
             yield f"it is in doubt about {wait['key']}, whose last record is {last.kind if last else 'missing'}"
         elif last is not None and last.kind in OUTCOMES:

@@ -322,7 +322,8 @@ class EffectDefinition:
 
         scope.in_call = True
         coroutine = perform()
-        if self.body.never_suspends and self.options.timeout_s is None and run.may_commit_inline:
+        is_simple = entry is None and self.body.never_suspends and self.options.timeout_s is None
+        if is_simple and run.may_commit_inline:
             # Nothing of the user's can be cancelled in its middle, so a task is made only if we have to wait ourselves.
             try:
                 coroutine = go_on(coroutine, coroutine.send(None))

@@ -1,0 +1,162 @@
+"""Who settles an effect in doubt, of which attempt, and with which arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast import control
+from holdfast.model import Kind, RunId
+from holdfast.testing.processes import environment
+from tests.eventually import eventually
+from tests.runs import wavering
+from tests.runs.journal import load, records_of
+from tests.runs.wavering import DONE, charge, lines
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAVERING", str(tmp_path))
+    DONE.clear()
+
+
+def life(folder: Path, agent: str, *, die: str = "", who: str = "ann") -> tuple[int, str]:
+    env = environment({"WAVERING": str(folder), "WHO": who, "DIE": die})
+    ended = subprocess.run(
+        [sys.executable, wavering.__file__, agent, str(folder / "s.db")],
+        env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return ended.returncode, ended.stdout.strip() or ended.stderr.strip().rpartition("\n")[2]
+
+
+def test_an_effect_that_was_cut_off_is_settled_with_what_it_was_begun_with(tmp_path: Path) -> None:
+    assert life(tmp_path, "pays", die="after", who="ann")[0] == 9
+    assert life(tmp_path, "pays", who="bob") == (0, "ann")
+    assert lines("paid") == ["ann"]
+    assert lines("asked about") == ["ann"]
+
+
+def test_an_effect_that_did_not_happen_is_done_with_what_it_was_begun_with(tmp_path: Path) -> None:
+    assert life(tmp_path, "pays", die="before", who="ann")[0] == 9
+    assert life(tmp_path, "pays", who="bob") == (0, "ann")
+    assert lines("paid") == ["ann"]
+    digests = {r.args_digest for r in records_of(str(tmp_path / "s.db"), "r") if r.kind == Kind.intent}
+    assert len(digests) == 1
+
+
+def test_an_undo_gets_what_the_effect_was_done_with(tmp_path: Path) -> None:
+    assert life(tmp_path, "books", die="later", who="ann")[0] == 9
+    code, said = life(tmp_path, "books", who="bob")
+    assert (code, "ValueError" in said) == (1, True)
+    assert lines("undone") == ["ann"]
+
+
+def test_what_cannot_be_read_again_blocks_with_the_call(tmp_path: Path) -> None:
+    assert life(tmp_path, "pays_by_client", die="after", who="ann")[0] == 9
+    code, _ = life(tmp_path, "pays_by_client", who="bob")
+    assert code == 1
+    url = str(tmp_path / "s.db")
+    row, _ = load(url, "r")
+    assert row.status is hf.Status.blocked
+    assert lines("paid") == ["ann"]
+
+    async def resolve() -> None:
+        async with hf.connect(url) as app:
+            [doubt] = await app.in_doubt()
+            assert (doubt.key, doubt.cause) == ("pay_by_client#1", "code change")
+            await doubt.resolve(hf.landed("ann"), by="eva")
+
+    asyncio.run(resolve())
+    assert life(tmp_path, "pays_by_client", who="bob") == (0, "ann")
+    assert lines("paid") == ["ann"]
+
+
+@hf.agent
+async def charges() -> str:
+    return await charge("bob")
+
+
+def test_nobody_settles_what_is_being_executed(tmp_path: Path) -> None:
+    """A person was asked about attempt 1. That says nothing about attempt 2."""
+
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[charges]) as app:
+            run = await app.start(charges(), id="r")
+            [doubt] = await eventually(run.in_doubt)
+            await doubt.resolve(hf.not_landed())
+            await eventually(lambda: DONE == ["begun 1", "begun 2"])
+            assert await app.in_doubt() == await run.in_doubt() == []
+            for attempt in (1, 2):
+                with pytest.raises(hf.errors.AlreadySettled, match=r"charge#1"):
+                    await control.resolve(
+                        app._store, RunId("r"), "charge#1", {"verdict": "not_landed"}, attempt=attempt, by=None, note=""
+                    )
+            (tmp_path / "go").touch()
+            assert await run.result(timeout=60) == "charged bob"
+
+    asyncio.run(main())
+    assert DONE == ["begun 1", "begun 2"]
+
+
+def test_nobody_settles_what_a_dead_process_left_before_its_rule_was_asked(tmp_path: Path) -> None:
+    assert life(tmp_path, "pays", die="after", who="ann")[0] == 9
+
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "s.db")) as app:
+            assert await app.in_doubt() == []
+            with pytest.raises(hf.errors.AlreadySettled, match="nobody has taken the run over"):
+                await control.resolve(
+                    app._store, RunId("r"), "pay#1", {"verdict": "not_landed"}, attempt=1, by=None, note=""
+                )
+
+    asyncio.run(main())
+    assert life(tmp_path, "pays", who="ann") == (0, "ann")
+
+
+@pytest.mark.parametrize("has_verify", [True, False])
+def test_a_retry_settles_what_ended_in_doubt_and_does_not_repeat_it(tmp_path: Path, has_verify: bool) -> None:
+    agent = "fails_in_doubt" if has_verify else "fails_in_doubt_for_good"
+    assert life(tmp_path, agent, die="after")[0] == 9
+    code, said = life(tmp_path, agent)  # the rule says: fail
+    assert (code, "EffectInDoubt" in said) == (1, True)
+    os.environ["VERIFY"] = "works"
+    try:
+        code, said = life(tmp_path, agent)  # a supervisor starts the script again
+    finally:
+        del os.environ["VERIFY"]
+    assert lines("paid") == ["ann"]
+    if has_verify:
+        assert (code, said) == (0, "ann")
+        return
+    assert code == 1
+    assert "is in doubt about" in said
+
+    async def resolve() -> None:
+        async with hf.connect(str(tmp_path / "s.db")) as app:
+            [doubt] = await app.in_doubt()
+            await doubt.resolve(hf.landed("ann"))
+
+    asyncio.run(resolve())
+    assert life(tmp_path, agent) == (0, "ann")
+    assert lines("paid") == ["ann"]
+
+
+def test_what_was_seized_from_its_owner_is_proof_of_nothing(tmp_path: Path) -> None:
+    """Whoever takes a run from an owner writes down what is known of the owner."""
+    assert life(tmp_path, "pays", die="after", who="ann")[0] == 9
+    url = str(tmp_path / "s.db")
+
+    async def pause() -> None:
+        async with hf.connect(url) as app:
+            assert await app.get("r").pause() is hf.Status.paused
+            await app.get("r").resume()
+
+    asyncio.run(pause())
+    [note] = [r.payload for r in records_of(url, "r") if r.name == "paused" and '"on": true' in (r.payload or "")]
+    assert '"seized": "lock"' in (note or "")
