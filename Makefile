@@ -7,10 +7,11 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := python -m pytest -n 2 --dist loadfile
 # A stamp for this folder and this PYTHON: a copied tree must not run the code of the tree it was copied from.
 STAMP := $(VENV)/ready-$(shell printf '%s' "$(CURDIR) $(PYTHON)" | cksum | cut -d ' ' -f 1)
 
-.PHONY: demo test check prove bench fmt clean help
+.PHONY: demo test check prove soak bench fmt clean help
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -20,7 +21,7 @@ demo: $(STAMP) ## See an agent killed and going on where it was
 	@$(BIN)/holdfast demo
 
 test: check ## Everything a change must pass: the checks, then the tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/$(PYTEST)
 
 check: $(STAMP) ## Lint, format, types, layers
 	@$(BIN)/ruff check .
@@ -31,6 +32,12 @@ check: $(STAMP) ## Lint, format, types, layers
 prove: $(STAMP) ## Long sweeps over crash points, interleavings and damage, with progress
 	@$(BIN)/python -m pytest -m prove --timeout=0 -v -o log_cli=true -o log_cli_level=INFO
 
+# TESTS="node ids": these alone, loaded each time.
+soak: N ?= 5
+soak: LOADED ?= $(if $(TESTS),$(N),2)
+soak: $(STAMP) ## Run the tests N times, the last LOADED of them on a busy machine; TESTS="node ids" for some of them
+	@$(BIN)/python -m tests.soak --times $(N) --loaded $(LOADED) -- $(BIN)/$(if $(TESTS),python -m pytest $(TESTS),$(PYTEST))
+
 bench: $(STAMP) ## Measure speed on this machine
 	@$(BIN)/python bench/run.py
 
@@ -39,7 +46,7 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	@$(BIN)/ruff format .
 
 clean: ## Remove the environment, caches and builds
-	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .soak
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Output goes to a log that is shown when something fails. Where the system's venv comes without pip (Debian without
