@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import holdfast as hf
 from holdfast import clock
 from holdfast.testing.child import agents_of
+from holdfast.worker.executor import Executor
 from tests.nursery import Forked, Nursery
 
 T = TypeVar("T")
@@ -41,9 +42,16 @@ def work(
 
     async def at_work() -> None:
         async with hf.connect(url, agents=known, concurrency=concurrency, settings=hf.Settings(**settings)) as app:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _say_what_it_has, app.executor)
             await app.work()
 
     asyncio.run(at_work())
+
+
+def _say_what_it_has(executor: Executor) -> None:
+    """To its log, when a test asks for it: the runs that this process has, or believes to have, and hands over."""
+    runs = [each.run for each in executor.executions]
+    logging.warning("has %s", " ".join(f"{run.id}{'/leaving' if run.draining else ''}" for run in runs))
 
 
 class Place:

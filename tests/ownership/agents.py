@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import holdfast as hf
+from holdfast.scopes import Scope, current_scope
 from holdfast.testing import Ledger
 
 ledger = Ledger()
@@ -28,8 +29,18 @@ def is_open(name: str) -> bool:
     return _file(f"{name}.open").exists() or _file(f"{name}.open.{os.getpid()}").exists()
 
 
+async def written() -> None:
+    """Wait until all that this run has done so far is on disk."""
+    scope = current_scope()
+    assert isinstance(scope, Scope)
+    journal = scope.run.journal
+    while journal._drafts or journal._fresh_open or journal._durable_seq < journal._head_seq:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+
+
 async def held(name: str) -> None:
-    """Say that this process came here, and wait until the test lets it, or everybody, pass."""
+    """Say that this process came here, and all before is on disk; wait until the test lets it, or everybody, pass."""
+    await written()
     say_reached(name)
     while not is_open(name):  # noqa: ASYNC110
         await asyncio.sleep(0.005)
@@ -181,6 +192,22 @@ async def long(count: int) -> int:
     return n
 
 
+@hf.step
+async def has_opened(name: str) -> bool:
+    with ledger.step():
+        await asyncio.sleep(0.02)
+        return is_open(name)
+
+
+@hf.agent
+async def busy_until(name: str) -> int:
+    """Short steps, as many as it takes until the test opens a gate."""
+    n = 1
+    while not await has_opened(name):
+        n += 1
+    return n
+
+
 @hf.agent
 async def looped(name: str, count: int) -> int:
     """Each of its steps waits until the test lets it pass."""
@@ -200,18 +227,6 @@ async def poison() -> None:
     await post(1)
     await look(2)
     await deadly()
-
-
-@hf.step
-async def blocking_step(seconds: float) -> str:
-    with ledger.step():
-        time.sleep(seconds)
-        return "blocked"
-
-
-@hf.agent
-async def blocks(seconds: float) -> list[object]:
-    return [await blocking_step(seconds), await look(2)]
 
 
 @hf.step

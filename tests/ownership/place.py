@@ -21,8 +21,11 @@ from tests.nursery import Forked, Nursery, eventually
 from tests.ownership import agents
 from tests.workers import seen
 
-#: Short, so that nobody waits for long.
-LEASE_S = 1.0
+#: Long, so that nobody loses its runs because the machine is slow. Who dies is noticed without it.
+LEASE_S = 10.0
+#: For a worker that will be stopped, and is alone until then: others wait for the end of its lease.
+BRIEF_S = 1.0
+PATIENCE_S = 60.0
 QUICK: dict[str, Any] = {"lease_s": LEASE_S, "renew_s": 0.2, "sweep_s": 0.1, "block_warning_s": 0.4}
 
 
@@ -84,7 +87,7 @@ class Place(workers.Place):
         path = self.folder / f"{name}.reached"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
-    async def wait_reached(self, name: str, worker: Forked, timeout_s: float = 15) -> None:
+    async def wait_reached(self, name: str, worker: Forked, timeout_s: float = PATIENCE_S) -> None:
         await eventually(lambda: worker.pid in self.reached(name), timeout_s, what=f"worker {worker.pid} at {name}")
 
     def open(self, name: str, worker: Forked | None = None) -> None:
@@ -117,7 +120,7 @@ class Place(workers.Place):
         """The processes that had a run, in order."""
         return [json.loads(r.payload or "{}")["pid"] for r in await self.records(run) if r.kind == "claimed"]
 
-    async def is_at(self, run: hf.Run[Any], *statuses: str, timeout_s: float = 15) -> RunRow:
+    async def is_at(self, run: hf.Run[Any], *statuses: str, timeout_s: float = PATIENCE_S) -> RunRow:
         """Wait until a run has one of these states."""
         return await seen(
             lambda: self.row(run),
@@ -126,26 +129,66 @@ class Place(workers.Place):
             what=lambda row: f"{run.id} is {row.status} ({row.reason}), not {' or '.join(statuses)}",
         )
 
-    async def is_written(self, run: hf.Run[Any]) -> None:
-        """Wait until what a run did so far is on disk; it is held at a gate."""
-        head = -1
-        while (row := await self.row(run)).head_seq != head:
-            head = row.head_seq
-            await asyncio.sleep(0.15)
-
     async def at_work(self, *workers: Forked) -> None:
         wanted = {each.pid for each in workers}
         await seen(
             self.app.workers,
             lambda infos: wanted <= {each.pid for each in infos if each.alive},
-            timeout_s=15,
+            timeout_s=PATIENCE_S,
             what=lambda infos: f"of {wanted} not all work: {infos}",
         )
 
-    async def is_back(self, worker: Forked) -> None:
-        """Wait until a worker that was stopped has caught up: it renewed its lease, and had the time to be refused."""
-        await self.at_work(worker)
-        await asyncio.sleep(0.5)
+    async def lease_until_ms(self, worker: Forked) -> int:
+        return {each.pid: each.lease_until_ms for each in await self.app._store.workers()}[worker.pid]
+
+    async def renewed(self, *workers: Forked, for_s: float) -> None:
+        """Wait until the leases of workers last for so much longer than they do now."""
+        for worker, until_ms in [(each, await self.lease_until_ms(each)) for each in workers]:
+            await seen(
+                lambda worker=worker: self.lease_until_ms(worker),  # type: ignore[misc]
+                lambda now_ms, until_ms=until_ms: now_ms >= until_ms + for_s * 1000,  # type: ignore[misc]
+                timeout_s=PATIENCE_S,
+                what=lambda now_ms: f"a lease lasts until {now_ms}",
+            )
+
+    async def is_expired(self, worker: Forked) -> None:
+        """Wait until the lease of a worker that was stopped is over."""
+        until_ms = await self.lease_until_ms(worker)
+        await eventually(lambda: self.app._store.lease_clock_ms() > until_ms, PATIENCE_S, what="the end of a lease")
+
+    async def has(self, worker: Forked) -> list[str]:
+        """The runs that a worker believes to have, `/leaving` if it is about to hand them over; none if it ended."""
+
+        def said() -> list[str]:
+            return [line for line in self.log_of(worker) if line.split()[:1] == ["has"]]
+
+        before = len(said())
+        worker.send(signal.SIGUSR1)
+        await eventually(lambda: worker.code is not None or len(said()) > before, PATIENCE_S, what="an answer")
+        return said()[-1].split()[1:] if worker.code is None else []
+
+    async def lost(self, worker: Forked, *runs: hf.Run[Any]) -> None:
+        """Wait until a worker that was stopped knows that runs are not its own: it wanted to write for them."""
+        wanted = {run.id for run in runs}
+        await seen(
+            lambda: self.has(worker),
+            lambda ids: not wanted & set(ids),
+            timeout_s=PATIENCE_S,
+            what=lambda ids: f"worker {worker.pid} has {ids}",
+        )
+
+    async def is_leaving(self, worker: Forked, run: hf.Run[Any]) -> None:
+        """Wait until a worker that was told to go waits for the end of a body alone."""
+        await seen(
+            lambda: self.has(worker),
+            lambda ids: f"{run.id}/leaving" in ids,
+            timeout_s=PATIENCE_S,
+            what=lambda ids: f"worker {worker.pid} has {ids}",
+        )
+
+    def at_work_on(self, worker: Forked) -> set[str]:
+        """The runs in which a worker began the body of a call."""
+        return {line.run for line in self.ledger.lines() if line.what == "begin" and line.pid == worker.pid}
 
     def begun(self, key: str, run: hf.Run[Any] | None = None) -> list[int]:
         """The processes in which the body of a call began."""
@@ -156,6 +199,6 @@ class Place(workers.Place):
         lines = self.log.read_text().splitlines()
         return [line.partition(" ")[2] for line in lines if line.startswith(f"{worker.pid} ")]
 
-    async def finished(self, runs: Iterable[hf.Run[Any]], timeout_s: float = 30) -> list[Any]:
+    async def finished(self, runs: Iterable[hf.Run[Any]], timeout_s: float = PATIENCE_S) -> list[Any]:
         async with asyncio.timeout(timeout_s):
             return list(await asyncio.gather(*(run.result() for run in runs)))

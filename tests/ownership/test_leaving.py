@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Awaitable, Callable
 
+from tests.eventually import eventually
 from tests.ownership import agents
 from tests.ownership.place import Place
 
@@ -16,34 +16,26 @@ def test_a_worker_that_is_told_to_go_hands_over_at_once_and_nothing_is_done_agai
     """F37"""
 
     async def story(place: Place) -> None:
-        runs = [await place.app.start(agents.long(60)) for _ in range(3)]
-        old = place.worker()
-        while not place.ledger.lines():
-            await place.at_work(old)
+        runs = [await place.app.start(agents.busy_until("gate")) for _ in range(3)]
+        old = place.worker(lease_s=1000.0)
+        await eventually(lambda: place.at_work_on(old) == {run.id for run in runs})
         new = place.worker()
         await place.at_work(new)
         old.send(signal.SIGTERM)
-        told = time.monotonic()
         assert await old.wait_dead() == 0
-        while not [line for line in place.ledger.lines() if line.pid == new.pid]:
-            assert time.monotonic() - told < 5
-            await place.at_work(new)
-        assert time.monotonic() - told < LEAVING_S
-        assert await place.finished(runs) == [60] * 3
-        for run in runs:
+        await eventually(lambda: place.at_work_on(new) == {run.id for run in runs})  # nobody waits for a lease
+        place.open("gate")
+        counts = await place.finished(runs)
+        for run, count in zip(runs, counts, strict=True):
             assert await place.owners(run) == [old.pid, new.pid]
             records = await place.records(run)
             assert not [r for r in records if r.kind in ("failed", "cancelled", "attempt", "settled")]
             begun = [line.key for line in place.ledger.lines() if line.what == "begin" and line.run == run.id]
-            assert sorted(begun) == sorted(f"short#{n}" for n in range(1, 61))
+            assert sorted(begun) == sorted(f"has_opened#{n}" for n in range(1, count + 1))
             claims = [r.payload or "" for r in records if r.kind == "claimed"]
             assert '"proof": "released"' in claims[1]
 
     live(story)
-
-
-#: Much less than a lease, which is what a kill would cost if there were no locks.
-LEAVING_S = 1.0
 
 
 def test_a_body_under_way_is_let_end_before_its_worker_goes(live: Live) -> None:
@@ -51,12 +43,12 @@ def test_a_body_under_way_is_let_end_before_its_worker_goes(live: Live) -> None:
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.looks_on("gate", 5))
-        old = place.worker()
+        old = place.worker(drain_s=1000.0)
         await place.wait_reached("gate", old)
         new = place.worker()
         await place.at_work(new)
         old.send(signal.SIGTERM)
-        await place.is_written(run)
+        await place.is_leaving(old, run)
         assert old.code is None  # it waits for the body
         assert (await place.row(run)).status == "running"
         place.open("gate")
@@ -73,11 +65,10 @@ def test_a_worker_that_is_killed_while_it_leaves_loses_nothing(live: Live) -> No
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.looks_on("gate", 5))
-        old = place.worker()
+        old = place.worker(drain_s=1000.0)
         await place.wait_reached("gate", old)
-        await place.is_written(run)
         old.send(signal.SIGTERM)
-        await place.is_written(run)
+        await place.is_leaving(old, run)
         old.kill()
         new = place.worker()
         await place.wait_reached("gate", new)

@@ -11,6 +11,7 @@ from typing import Any
 import holdfast as hf
 from holdfast.journal.integrity import seal_row
 from holdfast.model import Loaded, RunId, WorkerId
+from tests.eventually import eventually
 
 ENDED: list[int] = []
 
@@ -48,9 +49,11 @@ def test_a_run_that_was_taken_over_meanwhile_is_left_alone(tmp_path: Path) -> No
             store.load_many = after_a_sleep  # type: ignore[method-assign]
             await client.start(looks(1), id="taken")
             kept = await client.start(looks(2), id="kept")
-            assert await kept.result(timeout=10) == 2
-            await asyncio.sleep(0.2)
-            assert ENDED == [2]
+            assert await kept.result(timeout=60) == 2
+            await eventually(lambda: app.executor.local(RunId("taken")) is None)
+            later = await client.start(looks(3))
+            assert await later.result(timeout=60) == 3
+            assert ENDED == [2, 3]
             assert app.executor.local(RunId("taken")) is None
             row = await store.run(RunId("taken"))
             assert row is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,28 +12,29 @@ import holdfast as hf
 from holdfast import clock
 from holdfast.testing.ledger import VARIABLE
 from holdfast.verbs.child import Agent
-from tests.nursery import eventually
 from tests.ownership import agents
-from tests.ownership.place import LEASE_S, Place
+from tests.ownership.place import BRIEF_S, LEASE_S, Place
 
 Live = Callable[[Callable[[Place], Awaitable[None]]], None]
 
 
-def test_a_step_that_blocks_the_loop_for_three_leases_is_named_and_keeps_its_run(live: Live) -> None:
+def test_a_step_that_blocks_the_loop_for_longer_than_a_lease_is_named_and_keeps_its_run(live: Live) -> None:
     """F32"""
 
     async def story(place: Place) -> None:
-        run = await place.app.start(agents.blocks(3 * LEASE_S))
-        old = place.worker()
-        await eventually(lambda: place.begun("blocking_step#1") == [old.pid], what="the step to begin")
+        run = await place.app.start(agents.stuck("gate"))
+        old = place.worker(lease_s=3.0)
+        await place.wait_reached("gate", old)
         other = place.worker()
         await place.at_work(other)
-        assert await place.finished([run]) == [["blocked", 20]]
+        await place.renewed(old, for_s=3.0)
+        place.open("gate")
+        assert await place.finished([run]) == [["gate", 3]]
         assert await place.owners(run) == [old.pid]
-        assert place.begun("blocking_step#1") == [old.pid]
+        assert place.begun("stuck_step#1") == [old.pid]
         warnings = [line for line in place.log_of(old) if line.startswith("loop.blocked")]
         assert warnings
-        assert all(f"run={run.id}" in line and "call=blocking_step#1" in line for line in warnings)
+        assert all(f"run={run.id}" in line and "call=stuck_step#1" in line for line in warnings)
         assert not [line for line in place.log_of(other) if "taken_over" in line]
 
     live(story)
@@ -45,14 +45,14 @@ def test_a_loop_that_is_dead_for_good_is_taken_over_from(live: Live) -> None:
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.stuck("gate"))
-        old = place.worker(stall_limit_s=0.5)
+        old = place.worker(stall_limit_s=0.5, lease_s=BRIEF_S)
         await place.wait_reached("gate", old)
         new = place.worker()
         await place.at_work(new)
         await place.wait_reached("gate", new)
         assert any(line.startswith("lease.stalled") for line in place.log_of(old))
         place.open("gate", old)  # it lives after all, and is refused
-        await place.is_back(old)
+        await place.lost(old, run)
         place.open("gate", new)
         assert await place.finished([run]) == [["gate", 3]]
         assert await place.owners(run) == [new.pid]
@@ -82,7 +82,7 @@ def test_a_worker_with_a_wrong_clock_keeps_its_runs_and_lets_others_keep_theirs(
         await place.wait_reached("gate.0", first)
         wrong = place.worker(concurrency=1, shift_s=shift_s)
         await place.wait_reached("gate.0", wrong)
-        await asyncio.sleep(1.5 * LEASE_S)
+        await place.renewed(first, wrong, for_s=1.0)  # each has looked at the other's lease, several times
         place.open("gate.0")
         place.open("gate.1")
         assert await place.finished(runs) == [2, 2]
@@ -120,7 +120,7 @@ def test_a_run_that_is_ready_is_executed_by_a_worker_whose_clock_is_behind(live:
     async def story(place: Place) -> None:
         run = await place.app.start(agents.one_look(1))
         place.worker(shift_s=-600)
-        assert await place.finished([run], timeout_s=3) == [10]
+        assert await place.finished([run]) == [10]
 
     live(story)
 
@@ -145,7 +145,7 @@ def test_a_clock_that_jumps_under_a_worker_fires_each_timer_once_and_costs_it_no
                 clock.shift_us(30 * 86_400_000_000)
                 await place.finished(sleepers)
                 clock.shift_us(-31 * 86_400_000_000)
-                await asyncio.sleep(1.5 * LEASE_S)
+                await place.renewed(other, for_s=1.0)  # it has looked several times at who is alive
                 place.open("gate")
                 assert await place.finished([held]) == ["gate"]
         finally:

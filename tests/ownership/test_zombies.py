@@ -12,20 +12,18 @@ import holdfast as hf
 from holdfast.model import WorkerId
 from tests.nursery import Forked, eventually
 from tests.ownership import agents
-from tests.ownership.place import LEASE_S, Place, is_free
+from tests.ownership.place import BRIEF_S, Place, is_free
 
 Live = Callable[[Callable[[Place], Awaitable[None]]], None]
 
 
-async def taken_over(place: Place, run: hf.Run[Any], gate: str, **options: Any) -> tuple[Forked, Forked]:
+async def taken_over(place: Place, run: hf.Run[Any], gate: str) -> tuple[Forked, Forked]:
     """A worker is stopped at a gate past its lease; another one has the run and stands at the gate."""
-    old = place.worker(**options)
+    old = place.worker(lease_s=BRIEF_S)
     await place.wait_reached(gate, old)
-    await place.is_written(run)
     await place.stop(old)
     new = place.worker()
     await place.wait_reached(gate, new)
-    await place.is_written(run)
     assert await place.owners(run) == [old.pid, new.pid]
     return old, new
 
@@ -37,7 +35,7 @@ async def stopped_at(place: Place, call: hf.Call[Any], point: str, *, signals: i
         run = await place.app.start(call)
         for _ in range(signals):
             await run.send("go", 6)
-        worker = place.worker(fault=f"{name}:stop@{count}")
+        worker = place.worker(fault=f"{name}:stop@{count}", lease_s=BRIEF_S)
         await worker.wait_stopped()
         if is_free(place.url):
             return run, worker
@@ -55,7 +53,7 @@ def test_a_step_of_a_zombie_leaves_no_trace(live: Live) -> None:
         before = await place.row(run)
         place.open("gate", old)
         old.go_on()
-        await place.is_back(old)
+        await place.lost(old, run)
         assert await place.row(run) == before  # the outcome was not accepted, nor anything after it
         place.open("gate", new)
         assert await place.finished([run]) == [[10, "gate", 2]]
@@ -76,7 +74,7 @@ def test_an_effect_of_a_zombie_is_in_doubt_and_begins_once_more_at_most(live: Li
         old, new = await taken_over(place, run, "gate")
         place.open("gate", old)
         old.go_on()
-        await place.is_back(old)
+        await place.lost(old, run)
         assert (await place.row(run)).status == "running"
         place.open("gate", new)
         assert await place.finished([run]) == [[10, "gate", 20]]
@@ -106,20 +104,18 @@ def test_what_a_zombie_goes_on_to_write_is_refused_whatever_it_is(live: Live) ->
 
     async def story(place: Place) -> None:
         runs = {kind: await place.app.start(agent(kind)) for kind, (agent, _) in KINDS.items()}
-        old = place.worker()
+        old = place.worker(lease_s=BRIEF_S)
         for kind in KINDS:
             await place.wait_reached(kind, old)
-        await asyncio.gather(*map(place.is_written, runs.values()))
         await place.stop(old)
         new = place.worker()
         for kind in KINDS:
             await place.wait_reached(kind, new)
-        await asyncio.gather(*map(place.is_written, runs.values()))
         before = {kind: await place.row(run) for kind, run in runs.items()}
         for kind in KINDS:
             place.open(kind, old)
         old.go_on()
-        await place.is_back(old)
+        await place.lost(old, *runs.values())
         assert {kind: await place.row(run) for kind, run in runs.items()} == before
         assert {row.epoch for row in before.values()} == {3}
         assert place.begun("post#1") == []
@@ -142,7 +138,7 @@ def test_a_worker_that_lost_its_runs_is_a_worker_again(live: Live) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
         old, new = await taken_over(place, run, "gate")
         old.go_on()
-        await place.is_back(old)
+        await place.at_work(old)
         new.kill()
         await eventually(lambda: place.reached("gate").count(old.pid) == 2, what="the old worker to take the run again")
         place.open("gate")
@@ -157,22 +153,20 @@ def test_a_zombie_whose_row_was_removed_is_refused_its_renewal_and_loses_its_run
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
-        old = place.worker()
+        old = place.worker(lease_s=300.0)
         await place.wait_reached("gate", old)
-        await place.is_written(run)
         await place.stop(old)
         owner = (await place.row(run)).owner
         await place.app._store.remove_worker(WorkerId(str(owner)))
         new = place.worker()
-        await place.wait_reached("gate", new, timeout_s=LEASE_S * 0.9)  # it is gone: nobody waits for its lease
-        await place.is_written(run)
+        await place.wait_reached("gate", new)  # it is gone: nobody waits for its lease
         before = await place.row(run)
         place.open("gate", old)
         old.go_on()
         await eventually(
             lambda: any("lease.lost" in line for line in place.log_of(old)), what="the renewal to be refused"
         )
-        await asyncio.sleep(0.3)
+        await place.lost(old, run)
         assert await place.row(run) == before
         place.open("gate", new)
         assert await place.finished([run]) == [[10, "gate", 2]]
@@ -216,14 +210,14 @@ def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
         if (await place.is_at(run, "done", "in_doubt")).status == "in_doubt":
             # The old one has not proven to be dead: nobody but it, or a person, knows whether it still acts.
             old.go_on()
-            await place.is_back(old)
+            await place.lost(old, run)
             doubt = (await run.in_doubt())[0]
             has_happened = place.ledger.happened(doubt.key, run=run.id)
             await doubt.resolve(hf.landed(2 if doubt.key == "post#1" else 5) if has_happened else hf.not_landed())
         assert await place.finished([run]) == [[10, 2, 30, 40, 5, 6]]
         row = await place.row(run)
         old.go_on()
-        await place.is_back(old)
+        await place.lost(old, run)
         assert await place.row(run) == row
         for key in ("post#1", "post#2"):
             assert place.ledger.happened(key, run=run.id) == 1
@@ -244,7 +238,7 @@ def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: 
         await (await run.in_doubt())[0].resolve(hf.not_landed(), note="seen nothing")
         assert await place.finished([run]) == [2]
         old.go_on()
-        await place.is_back(old)
+        await place.lost(old, run)
         assert place.begun("post#1", run) == [new.pid]
 
     live(story)
@@ -256,11 +250,11 @@ def test_a_worker_that_is_stopped_inside_a_transaction_holds_everybody_up_and_lo
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.long(20))
-        old = place.worker(fault="append.before_commit:stop@3")
+        old = place.worker(fault="append.before_commit:stop@3", lease_s=BRIEF_S)
         await old.wait_stopped()
         epoch = (await place.row(run)).epoch
         new = place.worker()
-        await asyncio.sleep(2 * LEASE_S)
+        await place.is_expired(old)
         assert (await place.row(run)).epoch == epoch
         old.go_on()
         assert await place.finished([run]) == [20]
@@ -280,7 +274,7 @@ def test_a_zombie_asks_and_starts_nothing_for_a_run_that_was_cancelled_meanwhile
         new = place.worker()
         assert await cancelling == "cancelled"
         old.go_on()
-        await place.is_back(old)
+        await place.lost(old, run)
         assert await run.questions() == []
         assert [each.id for each in await place.app.runs() if each.id.startswith(run.id)] == [run.id]
         assert new.code is None
