@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import urllib.request
 from typing import Any, Literal
 
@@ -74,6 +75,20 @@ async def patient(n: int) -> str:
     return await settling(n)
 
 
+@hf.effect(settle=3600)
+async def slowly(n: int) -> str:
+    act("acted", n)
+    return "acted"
+
+
+slowly.verify(find_settling)
+
+
+@hf.agent
+async def very_patient(n: int) -> str:
+    return await slowly(n)
+
+
 # results that cannot be stored
 
 
@@ -101,15 +116,15 @@ def server() -> str:
 
 
 async def get(path: str) -> str:
-    return await asyncio.to_thread(lambda: urllib.request.urlopen(server() + path, timeout=5).read().decode())
+    return await asyncio.to_thread(lambda: urllib.request.urlopen(server() + path, timeout=60).read().decode())
 
 
 async def place_order() -> str:
     host, _, port = server().removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    connection = socket.create_connection((host, int(port)))
+    connection.sendall(b"POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")  # before any timeout can be
+    reader, writer = await asyncio.open_connection(sock=connection)
     try:
-        writer.write(b"POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-        await writer.drain()
         return (await reader.read()).decode()
     finally:
         writer.close()

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 import holdfast as hf
 from holdfast.testing import Ledger, check_history
 from holdfast.testing.processes import environment
 from tests.crash import forking, plain
+from tests.eventually import eventually_now
 
 COMMAND = [sys.executable, plain.__file__]
 
@@ -44,17 +46,30 @@ class Place:
         return process
 
     def end(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
         return process.returncode, out.strip(), err
 
     def run(self, agent: str, *arguments: str, run_id: str = "r", fault: str = "") -> tuple[int, str, str]:
         return self.end(self.begin(agent, *arguments, run_id=run_id, fault=fault))
 
     def wait_for(self, name: str) -> None:
-        deadline = time.monotonic() + 20
-        while not (self.folder / name).exists():
-            assert time.monotonic() < deadline, f"{name} did not come"
-            time.sleep(0.005)
+        eventually_now(lambda: (self.folder / name).exists())
+
+    def workers(self) -> set[int]:
+        """The processes that execute runs here, alive or not."""
+
+        async def pids() -> set[int]:
+            async with hf.connect(self.url) as app:
+                return {each.pid for each in await app.workers()}
+
+        return asyncio.run(pids())
+
+    def proof(self) -> str:
+        """How whoever took the run over knew that its owner was dead."""
+        with apsw.Connection(self.url) as connection:
+            query = "SELECT payload FROM records WHERE kind = 'claimed' ORDER BY seq DESC LIMIT 1"
+            found = connection.execute(query).get
+        return str(json.loads(found)["proof"])
 
     def begun(self) -> Counter[str]:
         return Counter(line.key for line in self.ledger.lines() if line.what == "begin")
@@ -79,7 +94,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path) -> Non
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -91,15 +106,15 @@ def killed_in_its_sleep(place: Place) -> None:
     process = place.begin("sleeper")
     place.wait_for("sleeping")
     os.kill(process.pid, signal.SIGKILL)
-    assert process.wait(10) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
     (place.folder / "awake").touch()
 
 
-def test_a_run_left_by_a_killed_process_is_taken_up_within_a_second(place: Place) -> None:
+def test_a_run_left_by_a_killed_process_is_taken_up_before_its_lease_is_over(place: Place) -> None:
     killed_in_its_sleep(place)
     code, result, errors = place.run("sleeper")
     assert (code, result) == (0, "3"), errors
-    assert float(errors.split()[-1]) < 1.0
+    assert place.proof() == "lock"
     assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
 
 
@@ -124,15 +139,14 @@ def test_a_live_run_is_not_taken_from_its_process(place: Place) -> None:
     owner = place.begin("sleeper")
     place.wait_for("sleeping")
     other = place.begin("sleeper")
-    time.sleep(0.8)
+    eventually_now(lambda: {owner.pid, other.pid} <= place.workers())
     assert owner.poll() is None
     assert other.poll() is None, place.end(other)
     assert place.begun() == {"slow_change#1": 1, "sleeps#1": 1}
     os.kill(owner.pid, signal.SIGKILL)
     (place.folder / "awake").touch()
-    began = time.monotonic()
     assert place.end(other)[:2] == (0, "3")
-    assert time.monotonic() - began < 2
+    assert place.proof() == "lock"
     assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
 
 

@@ -45,7 +45,7 @@ class Place:
         env["HOLDFAST_FAULT"] = fault
         log = self.folder / "log.txt"
         order = Order(doubtful.__file__, call.agent.name, "r", self.url, call.encoded[0], env, log)
-        code = self.lane.run(order, 30)
+        code = self.lane.run(order, 60)
         assert code in (0, -9), log.read_text()
         return code
 
@@ -158,11 +158,10 @@ def test_not_landed_counts_only_after_the_settle_time(place: Place) -> None:
 
 
 def test_landed_counts_at_once(place: Place) -> None:
-    call = doubtful.patient(1)
+    call = doubtful.very_patient(1)
     assert place.run(call, kill="effect.after_body") == -9
     assert place.run(call) == 0
-    _, records = place.load()
-    assert records[-1].at - next(r for r in records if r.epoch == 2).at < 500_000
+    assert (place.status, place.result) == ("done", "verified")  # the settle time is an hour
     assert place.acted() == 1
 
 
@@ -249,13 +248,15 @@ def test_an_effect_proven_not_to_have_happened_is_tried_as_often_as_its_retries_
 
 class Silent(http.server.BaseHTTPRequestHandler):
     orders = 0
-    closing = threading.Event()
+    ordered, closing = threading.Event(), threading.Event()
 
     def do_POST(self) -> None:
         type(self).orders += 1
-        self.closing.wait(20)
+        self.ordered.set()
+        self.closing.wait()
 
     def do_GET(self) -> None:
+        self.ordered.wait(60)  # what was sent first is seen first
         self.send_response(200)
         self.end_headers()
         self.wfile.write(str(self.orders).encode())
@@ -266,7 +267,7 @@ class Silent(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Silent]]:
-    Silent.orders, Silent.closing = 0, threading.Event()
+    Silent.orders, Silent.ordered, Silent.closing = 0, threading.Event(), threading.Event()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever)
@@ -282,6 +283,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Silent]]:
 def test_a_post_that_is_never_answered_is_made_once(place: Place, silent: type[Silent], kind: str) -> None:
     call = doubtful.orders(kind)
     assert place.run(call, SERVER=os.environ["SERVER"]) == 0
+    assert silent.ordered.wait(60)
     assert (place.status, silent.orders) == ("in_doubt", 1)
     assert place.run(call, SERVER=os.environ["SERVER"]) == 0
     assert (place.status, silent.orders) == ("in_doubt", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,10 +15,12 @@ import pytest
 import holdfast as hf
 from holdfast.by_hand import hurried
 from holdfast.model import Append, Applied, Kind, RunRow
+from holdfast.store import postgres_answers
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_answers import Answers
 from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.samples import ALICE, BOB, append, extend, new_run, opened
+from tests.eventually import eventually
 from tests.store.proxy import Proxy, proxied
 
 
@@ -40,6 +41,13 @@ async def connected(url: str) -> tuple[Any, Told]:
     return connection, Told(connection)
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer is in time, however slow the server is."""
+    monkeypatch.setattr(postgres_answers, "_LIMIT_MS", 60_000)
+
+
+@pytest.mark.usefixtures("patience")
 def test_an_answer_is_taken_without_a_turn_of_the_loop(postgres_url: str) -> None:
     async def main() -> None:
         connection, answers = await connected(postgres_url)
@@ -56,6 +64,7 @@ def test_an_answer_is_taken_without_a_turn_of_the_loop(postgres_url: str) -> Non
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_refusal_is_an_answer(postgres_url: str) -> None:
     async def main() -> None:
         connection, answers = await connected(postgres_url)
@@ -69,27 +78,29 @@ def test_a_refusal_is_an_answer(postgres_url: str) -> None:
     asyncio.run(main())
 
 
-def test_a_late_answer_comes_with_the_loop_and_the_next_ones_too(postgres_url: str) -> None:
+def test_a_late_answer_comes_with_the_loop_and_the_next_ones_too(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_answers, "_REST_US", 600_000_000)
+
     async def main() -> None:
+        other = await asyncpg.connect(postgres_url)
+        await other.execute("SELECT pg_advisory_lock(7)")
         connection, answers = await connected(postgres_url)
-        statement = await connection.prepare("SELECT pg_sleep($1::float)::text")
-        began = time.monotonic()
-        ticks = 0
+        statement = await connection.prepare("SELECT pg_advisory_lock($1)::text")
 
         async def tick() -> None:
-            nonlocal ticks
-            while True:
-                ticks += 1
+            for _ in range(5):
                 await asyncio.sleep(0.01)
+            await other.execute("SELECT pg_advisory_unlock(7)")  # only if the loop turns, there is an answer
 
         ticking = asyncio.create_task(tick())
-        assert await hurried(statement.fetchval(0.3), answers.wait) == ""
-        assert time.monotonic() - began >= 0.3
-        assert ticks >= 5, "the loop turned meanwhile"
-        assert await hurried(statement.fetchval(0), answers.wait) == ""
+        assert await hurried(statement.fetchval(7), answers.wait) == ""
+        assert await hurried(statement.fetchval(8), answers.wait) == ""
         assert answers.told == [False, False], "a server that was slow is left to the loop for a while"
-        ticking.cancel()
+        await ticking
         await connection.close()
+        await other.close()
 
     asyncio.run(main())
 
@@ -125,7 +136,7 @@ async def alone(store: PostgresStore, one: Append) -> Applied | BaseException:
     sending = store.submit_alone(one, told.set_result)
     assert sending is not None
     await sending
-    return await asyncio.wait_for(told, 20)
+    return await asyncio.wait_for(told, 60)
 
 
 @asynccontextmanager
@@ -194,13 +205,17 @@ def test_whoever_sent_a_lone_append_may_be_cancelled_and_it_is_told_all_the_same
             sending = store.submit_alone(step, told.set_result)
             assert sending is not None
             task = asyncio.ensure_future(sending)
-            await asyncio.sleep(0.1)
+
+            async def waits() -> int:
+                return await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")  # type: ignore[no-any-return]
+
+            await eventually(waits)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert not told.done()
             await held.rollback()
-            assert await asyncio.wait_for(told, 20) is Applied.committed
+            assert await asyncio.wait_for(told, 60) is Applied.committed
             await other.close()
         await assert_has(postgres_url, step.row)
 

@@ -43,6 +43,7 @@ from holdfast.testing.samples import (
     taken_over,
     woken,
 )
+from tests.eventually import eventually
 from tests.store.pooler import pooled
 
 
@@ -150,7 +151,8 @@ async def _terminate(connection: Any, chance: random.Random) -> int:
     return int(await connection.fetchval("SELECT pg_terminate_backend($1)", victim))
 
 
-def test_every_write_is_done_once_over_200_lost_connections(postgres_url: str) -> None:
+@pytest.mark.parametrize("lost", [60, pytest.param(300, marks=pytest.mark.prove)])
+def test_every_write_is_done_once_over_many_lost_connections(postgres_url: str, lost: int) -> None:
     chance = random.Random(7)
 
     async def main() -> None:
@@ -175,10 +177,17 @@ def test_every_write_is_done_once_over_200_lost_connections(postgres_url: str) -
             assert isinstance(store, PostgresStore)
             lives = [asyncio.create_task(live(store, number)) for number in range(12)]
             kills = 0
-            while kills < 200:
-                await asyncio.sleep(chance.uniform(0.0, 0.02))
-                kills += await _terminate(connection, chance)
+
+            def written() -> int:
                 assert not any(task.done() for task in lives), [t.exception() for t in lives if t.done()]
+                return sum(row.head_seq for row in heads.values())
+
+            while kills < lost:
+                before = written()
+                for _ in range(3):  # at any moment, also while it connects again; then it gets the time to write
+                    await asyncio.sleep(chance.uniform(0.0, 0.02))
+                    kills += await _terminate(connection, chance)
+                await eventually(lambda before=before: written() > before)  # type: ignore[misc]
             over = True
             await asyncio.gather(*lives)
             await assert_whole(store, heads)
@@ -205,18 +214,16 @@ def test_a_server_that_dies_under_load_loses_nothing_acknowledged(tmp_path: Path
             async with opened(stored_in(url)) as store:
                 assert isinstance(store, PostgresStore)
                 lives = [asyncio.create_task(live(store)) for _ in range(20)]
+
+                def written() -> int:
+                    return sum(row.head_seq for row in heads.values())
+
                 for _ in range(3):
-                    await asyncio.sleep(0.3)
-                    before = sum(row.head_seq for row in heads.values())
+                    before = written()
+                    await eventually(lambda before=before: written() >= before + 200)  # type: ignore[misc]
                     await asyncio.to_thread(server.stop, "immediate")
-                    await asyncio.sleep(0.1)
-                    assert store.trouble is not None
-                    assert "waiting" in store.trouble
+                    await eventually(lambda: "waiting" in (store.trouble or ""))
                     await asyncio.to_thread(server.start)
-                    give_up = time.monotonic() + 20
-                    while sum(row.head_seq for row in heads.values()) < before + 200:
-                        assert time.monotonic() < give_up, store.trouble
-                        await asyncio.sleep(0.02)
                 over = True
                 await asyncio.gather(*lives)
                 assert store.trouble is None
@@ -242,7 +249,7 @@ def test_a_store_whose_server_is_gone_says_so_and_closes(tmp_path: Path) -> None
             with pytest.raises(StoreError, match="cannot be reached"):
                 await store.run(row.id)
             assert not results
-            await asyncio.wait_for(store.close(), 20)
+            await asyncio.wait_for(store.close(), 60)
             assert isinstance(results[0], StoreError)
 
         asyncio.run(main())
@@ -256,14 +263,14 @@ def test_two_connections_are_enough_for_any_number_of_reads(postgres_url: str) -
         async with opened(stored_in(postgres_url)) as store:
             rows = [await store.create(new_run(), owner=ALICE) for _ in range(20)]
             reads = [store.load(rows[number % 20].id) for number in range(200)]
-            found = await asyncio.wait_for(asyncio.gather(*reads), 30)
+            found = await asyncio.wait_for(asyncio.gather(*reads), 60)
             assert [each[0].id for each in found if each] == [rows[number % 20].id for number in range(200)]
             cancelled = [asyncio.create_task(store.load(row.id)) for row in rows]
             await asyncio.sleep(0.002)
             for task in cancelled:
                 task.cancel()
             await asyncio.gather(*cancelled, return_exceptions=True)
-            assert await asyncio.wait_for(store.run(rows[0].id), 10) == rows[0]
+            assert await asyncio.wait_for(store.run(rows[0].id), 60) == rows[0]
             async with admin(postgres_url) as connection:
                 count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast read'"
                 assert await connection.fetchval(count) <= 2
@@ -295,21 +302,26 @@ def test_the_bell_is_rung_no_more_often_than_it_may_and_once_more_at_the_end(pos
         async with opened(stored_in(postgres_url)) as store, opened(stored_in(postgres_url)) as other:
             assert isinstance(store, PostgresStore)
             assert store._session is not None
+            session = store._session
+
+            def is_quiet() -> bool:
+                return not session._wants_ring and not session._ringing.is_set()
+
             began = time.monotonic()
-            while time.monotonic() - began < 0.5:
+            while time.monotonic() - began < 0.5 or session.rings_sent < 2:
                 for _ in range(20):
                     store.ring()
                 await asyncio.sleep(0.001)
-            took = time.monotonic() - began
-            await asyncio.sleep(0.1)
-            assert 2 <= store._session.rings_sent <= took * 50 + 2
-            await other.changed(0)
+            await eventually(is_quiet)
+            assert session.rings_sent <= (time.monotonic() - began) * 50 + 2
+            while await other.changed(1):
+                pass
             sent = store._session.rings_sent  # while nothing is under way: a ring is heard before it is counted
             store.ring()
-            assert await other.changed(5)
+            assert await other.changed(60)
             store.ring()
-            assert await other.changed(5), "rung while the last one was under way"
-            await asyncio.sleep(0.1)
+            assert await other.changed(60), "rung while the last one was under way"
+            await eventually(is_quiet)
             assert store._session.rings_sent <= sent + 2
 
     asyncio.run(main())
@@ -330,10 +342,11 @@ def test_a_worker_that_lost_its_session_takes_its_lock_again(postgres_url: str) 
                 backend = "SELECT backend_pid FROM holdfast.workers"
                 first = await connection.fetchval(backend)
                 assert await connection.fetchval("SELECT pg_terminate_backend($1)", first)
-                give_up = time.monotonic() + 10
-                while await connection.fetchval(backend) == first:
-                    assert time.monotonic() < give_up
-                    await asyncio.sleep(0.01)
+
+                async def is_back() -> bool:
+                    return await connection.fetchval(backend) != first  # type: ignore[no-any-return]
+
+                await eventually(is_back)
                 held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
                 assert await connection.fetchval(held) == 1
             began = time.monotonic()
@@ -366,9 +379,7 @@ asyncio.run(main())
             await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], check=False)
             assert [worker.id for worker in await store.workers()] == [ALICE]
             began = time.monotonic()
-            while not (dead := await store.dead_workers()):
-                assert time.monotonic() - began < 10
-                await asyncio.sleep(0.05)
+            dead = await eventually(store.dead_workers)
             assert dead == {ALICE: proof}
             assert time.monotonic() - began >= 0.3
 
@@ -409,11 +420,10 @@ def test_a_worker_that_could_not_renew_is_given_time_when_the_server_is_back(tmp
             async with opened(stored_in(url)) as one:
                 await one.add_worker(new_worker(ALICE, lease_until_ms=one.lease_clock_ms() + 300))
                 await asyncio.to_thread(server.stop, "immediate")
-                await asyncio.sleep(0.5)
                 await asyncio.to_thread(server.start)
                 async with opened(stored_in(url)) as fresh:
                     (worker,) = await fresh.workers()
-                    assert worker.lease_until_ms < fresh.lease_clock_ms()
+                    await eventually(lambda: worker.lease_until_ms < fresh.lease_clock_ms())
                     assert await fresh.dead_workers() == {}
                     assert await one.renew_worker(ALICE, one.lease_clock_ms() - 1000)  # two clocks differ by some ms
                     assert await fresh.dead_workers() == {ALICE: "lease"}, "it was renewed on this server"

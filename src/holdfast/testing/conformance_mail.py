@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable
 
-from holdfast import clock
 from holdfast.errors import RunFinished, RunNotFound, StoreError
 from holdfast.model import Applied, Definition, Kind, QuestionState, RunId, RunRow, Sent, Status
 from holdfast.testing.samples import (
@@ -293,17 +292,15 @@ async def a_bell_is_heard_once_by_every_store(make: MakeStore) -> None:
         assert not await one.changed(0)
         assert not await two.changed(0.02)
         one.ring()
-        assert await two.changed(5)
+        assert await two.changed(60)
         assert not await two.changed(0)
         assert await one.changed(0)
         waiting = asyncio.ensure_future(two.changed(60))
         await asyncio.sleep(0.02)
         assert not waiting.done()
-        started = clock.monotonic_us()
         one.ring()
         one.ring()
         assert await waiting
-        assert clock.monotonic_us() - started < 1_000_000
         assert not await two.changed(0)
 
 
@@ -312,11 +309,11 @@ async def news_ring_the_bell(make: MakeStore) -> None:
         row = await store.create(new_run(), owner=ALICE)
         assert not await other.changed(0), "it has an owner"
         await store.create(new_run(status=Status.queued, wake_at=START), owner=None)
-        assert await other.changed(5)
+        assert await other.changed(60)
         await store.create(new_run(status=Status.queued, wake_at=START), owner=None, inline=True)
-        assert await other.changed(5)
+        assert await other.changed(60)
         await store.send(mail_for(row.id, dedup="1"), wake=left)
-        assert await other.changed(5)
+        assert await other.changed(60)
         await store.send(mail_for(row.id, dedup="1"), wake=left)
         assert not await other.changed(0), "nothing new"
         step = extend(row, Kind.done)
@@ -326,10 +323,10 @@ async def news_ring_the_bell(make: MakeStore) -> None:
         assert not await other.changed(0), "it waits for somebody"
         slept = await store.create(new_run(), owner=ALICE)
         assert await append(store, parked(slept, status=Status.sleeping, wake_at=START)) == [Applied.committed]
-        assert await other.changed(5)
+        assert await other.changed(60)
         again = amended(waits.row, status=Status.queued, wake_at=START)
         assert await store.amend(again)
-        assert await other.changed(5)
+        assert await other.changed(60)
         assert not await store.amend(again)
         assert not await other.changed(0), "it did nothing"
 
@@ -340,14 +337,14 @@ async def closing_ends_the_wait_for_the_bell(make: MakeStore) -> None:
     waiting = asyncio.ensure_future(store.changed(60))
     await asyncio.sleep(0.01)
     await store.close()
-    assert not await asyncio.wait_for(waiting, 5)
+    assert not await asyncio.wait_for(waiting, 60)
     await _refused(store.changed(0), StoreError)
 
 
 async def a_store_opened_to_read_hears_the_bell(make: MakeStore) -> None:
     async with opened(make) as store, opened(make, read_only=True) as reader:
         store.ring()
-        assert await reader.changed(5)
+        assert await reader.changed(60)
         reader.ring()
         assert await store.changed(0)
         assert not await store.changed(0)
