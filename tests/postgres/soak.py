@@ -39,7 +39,7 @@ UNFINISHED = frozenset(Status) - {Status.done, Status.failed, Status.cancelled}
 SETTINGS: dict[str, Any] = {"lease_s": 2.0, "renew_s": 0.4, "sweep_s": 0.2, "crash_limit": 1000, "drain_s": 2.0}
 CRASH_S = (5.0, 20.0)  #: between two crashes of the server
 _LOOK_S = 0.25
-_CARE_S = 1.5  #: so long people wait before they settle a doubt: nothing that somebody began takes longer
+_CARE_S = 3.0  #: so long people wait before they settle a doubt: nothing that somebody began takes longer
 _REPORT_S = 5.0
 _GROWN_UP_S = 5.0  #: a worker of this age has survived its start
 
@@ -323,10 +323,10 @@ class Soak:
         for worker in self._workers:
             worker.send(15)
         for worker in self._workers:
-            code = await worker.wait_dead(30)
+            code = await worker.wait_dead(60)
             if code:
                 self.found.problems.append(f"worker {worker.pid} was asked to end, and ended with {code}")
-        deadline = time.monotonic() + 3 * SETTINGS["lease_s"]
+        deadline = time.monotonic() + 60
         while alive := [each for each in await self._app.workers() if each.alive]:
             if time.monotonic() > deadline:
                 self.found.problems.append(f"workers are said to live that do not: {alive}")

@@ -43,7 +43,7 @@ def pooled(server: PostgresServer, folder: Path) -> Iterator[str]:
     with (folder / "pgbouncer.log").open("wb") as log:
         process = subprocess.Popen([*as_somebody(), "pgbouncer", str(config)], stdout=log, stderr=log)
     try:
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 60
         while True:
             try:
                 run_client("psql", "-d", f"postgresql://postgres@127.0.0.1:{own}/postgres", "-c", "SHOW fsync")

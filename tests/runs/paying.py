@@ -43,13 +43,13 @@ async def shop(orders: list[int], there: bool) -> list[str]:
     return [await (pay_there(order) if there else pay_here(order)) for order in orders]
 
 
-SETTINGS = hf.Settings(lease_s=1.5, renew_s=0.3, sweep_s=0.1)
+SETTINGS = hf.Settings(lease_s=float(os.environ.get("LEASE_S", "10")), renew_s=0.3, sweep_s=0.1)
 
 
 async def main(url: str) -> None:
     async with hf.connect(url, agents=[shop], settings=SETTINGS) as app:
         run = await app.start(shop([1, 2, 3], url.startswith("postgres")), id="shop")
-        tell(str(await run.result(timeout=30)))
+        tell(str(await run.result(timeout=60)))
 
 
 if __name__ == "__main__":

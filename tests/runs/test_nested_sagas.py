@@ -43,7 +43,7 @@ def test_what_an_inner_saga_did_is_undone_in_its_place(tmp_path: Path) -> None:
     async def main() -> None:
         async with hf.connect(str(tmp_path / "runs.db"), agents=[trip]) as app:
             with pytest.raises(hf.RunFailed):
-                await (await app.start(trip())).result(timeout=10)
+                await (await app.start(trip())).result(timeout=60)
 
     asyncio.run(main())
     assert DONE == ["first", "second", "third", "-third", "-second", "-first"]

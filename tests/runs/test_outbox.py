@@ -72,7 +72,7 @@ def test_what_is_committed_happens_once_and_what_is_not_does_not(connect: Callab
             connection.execute("COMMIT")
             while not await client.runs(agent="adds"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            assert await run.result(timeout=10) == 3
+            assert await run.result(timeout=60) == 3
             while not (runs := await client.runs(agent="told", status="done")):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             assert len(runs) == 1
@@ -107,7 +107,7 @@ def test_in_postgresql_too(postgres_url: str) -> None:
             while not await client.runs(agent="adds"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             assert run is not None
-            assert await run.result(timeout=10) == 3
+            assert await run.result(timeout=60) == 3
             while not await client.runs(agent="told", status="done"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             assert await connection.fetchval("SELECT count(*) FROM orders") == 1
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_refused_before_it_is_written(tmp_path: Path) -> None:
             await run.send(number, 1)
             connection.close()
             other.close()
-            assert await run.result(timeout=10) == 2
+            assert await run.result(timeout=60) == 2
 
     asyncio.run(main())
 

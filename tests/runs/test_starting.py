@@ -98,7 +98,7 @@ def test_what_a_client_starts_is_executed_by_a_worker(tmp_path: Path) -> None:
                 await run.result(timeout=0.1)
             assert BODIES == []
             async with hf.connect(url, agents=[echo]):
-                assert await run.result(timeout=10) == "q"
+                assert await run.result(timeout=60) == "q"
         assert BODIES == ["q"]
 
     asyncio.run(go())
@@ -224,7 +224,7 @@ def test_closing_the_app_hands_runs_over_and_another_app_goes_on(tmp_path: Path)
             await gate[0].wait()
         gate.clear()
         async with hf.connect(url, agents=[long]) as app:
-            assert await app.get(run.id).result(timeout=5) == "first1"
+            assert await app.get(run.id).result(timeout=60) == "first1"
         assert BODIES == ["first"]
 
     asyncio.run(go())
@@ -253,7 +253,7 @@ def test_closing_the_app_lets_an_effect_under_way_end(tmp_path: Path) -> None:
             await begun[0].wait()
         assert [r.kind for r in await asyncio.to_thread(records_of, url, "r")].count(Kind.done) == 2
         async with hf.connect(url, agents=[sends]) as app:
-            assert await app.get(run.id).result(timeout=5) == [1, 2]
+            assert await app.get(run.id).result(timeout=60) == [1, 2]
         assert BODIES == ["send", "send"]
 
     asyncio.run(go())

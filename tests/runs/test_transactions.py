@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,16 @@ import holdfast as hf
 from holdfast.store.sqlite_lending import OWN
 from holdfast.testing.processes import environment
 from holdfast.transactions import transaction, uses_transaction
+from tests.eventually import eventually_now
 
 PAID = [(1, 10), (2, 20), (3, 30)]
 RESULT = "['1 paid 1 times', '2 paid 1 times', '3 paid 1 times']"
 
 
-def started(url: str, fault: str = "") -> subprocess.Popen[str]:
+def started(url: str, fault: str = "", **env: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.runs.paying", url]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment({"HOLDFAST_FAULT": fault}))
+    env["HOLDFAST_FAULT"] = fault
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(env))
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
@@ -80,12 +82,10 @@ def test_killed_anywhere_it_happens_once(point: str, attempts: int, url: str) ->
 
 
 def test_a_process_that_sleeps_through_its_lease_cannot_commit_any_more(url: str) -> None:
-    first = started(url, "effect.after_intent:stop@2")
+    first = started(url, "effect.after_intent:stop@2", LEASE_S="1")
     try:
-        give_up = time.monotonic() + 20
-        while Path(f"/proc/{first.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
+        stat = Path(f"/proc/{first.pid}/stat")
+        eventually_now(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
         code, said = ended(started(url))
         assert (code, said[-1]) == (0, RESULT)
     finally:
@@ -115,7 +115,7 @@ def test_a_lost_connection_is_no_reason_to_fail(postgres_url: str) -> None:
 
     async def main() -> int:
         async with hf.connect(postgres_url, agents=[shop]) as app:
-            return await (await app.start(shop())).result(timeout=20)
+            return await (await app.start(shop())).result(timeout=60)
 
     assert asyncio.run(main()) == 1
     assert attempts == [1, 2, 3]
@@ -130,7 +130,7 @@ def lived(tmp_path: Path, agent: Any, settings: hf.Settings | None = None) -> An
 
     async def main() -> Any:
         async with hf.connect(str(tmp_path / "runs.db"), agents=[agent], settings=settings) as app:
-            return await (await app.start(agent(), id="r")).result(timeout=20)
+            return await (await app.start(agent(), id="r")).result(timeout=60)
 
     try:
         return asyncio.run(main())
@@ -204,7 +204,7 @@ def test_a_result_that_cannot_be_stored_takes_the_changes_back(tmp_path: Path) -
 
     async def main() -> None:
         async with hf.connect(str(tmp_path / "runs.db"), agents=[shop]) as app:
-            assert "cannot be stored" in await (await app.start(shop())).result(timeout=20)
+            assert "cannot be stored" in await (await app.start(shop())).result(timeout=60)
 
     asyncio.run(main())
     connection = apsw.Connection(str(tmp_path / "runs.db"))
@@ -233,23 +233,24 @@ def test_a_body_neither_ends_the_transaction_nor_touches_the_runs(sql: str, tmp_
 
 
 def test_a_body_that_keeps_the_connection_too_long_loses_it(tmp_path: Path) -> None:
-    others: list[float] = []
+    has_it, has_gone_on = threading.Event(), threading.Event()
 
     @hf.effect(transaction=True)
     def dawdles() -> None:
         insert(1)
-        time.sleep(1.5)
+        has_it.set()
+        assert has_gone_on.wait(60), "others had to wait for the body"
         with hf.transaction() as connection:
             connection.execute("SELECT 1")
 
     @hf.effect
     async def goes_on() -> None:
-        others.append(time.monotonic())
+        has_gone_on.set()
 
     @hf.agent
     async def shop() -> str:
         async def other() -> None:
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(has_it.wait, 60)
             await goes_on()
 
         task = asyncio.create_task(other())
@@ -260,9 +261,7 @@ def test_a_body_that_keeps_the_connection_too_long_loses_it(tmp_path: Path) -> N
             return str(error)
         return ""
 
-    began = time.monotonic()
-    assert "This transaction is over" in lived(tmp_path, shop, hf.Settings(lease_s=1.2, renew_s=0.2))
-    assert 0.3 < others[0] - began < 1.4  # it had to wait for the connection, and not for the body
+    assert "This transaction is over" in lived(tmp_path, shop, hf.Settings(lease_s=4.5, renew_s=0.2))
 
 
 def test_where_it_makes_no_sense_it_says_so(tmp_path: Path) -> None:
