@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ AGENTS: dict[str, hf.Agent[[int], int]] = {"inline": inline, "queued": queued, "
 
 async def main(url: str, run_id: str, name: str, n: str = "2") -> Any:
     async with hf.connect(url, agents=AGENTS.values()) as app:
-        ticks, began = 0, time.monotonic()
+        ticks, possible, is_over = 0, 0, threading.Event()
 
         async def tick() -> None:
             nonlocal ticks
@@ -93,13 +93,24 @@ async def main(url: str, run_id: str, name: str, n: str = "2") -> Any:
                 await asyncio.sleep(0.01)
                 ticks += 1
 
-        ticker = asyncio.create_task(tick())
-        run = await app.start(AGENTS[name](int(n)), id=run_id)
-        tell(run_id)
-        result = await run.result()
-        tell(run_id, "finished")
-        ticker.cancel()
-        print(f"ticks {ticks} of {int((time.monotonic() - began) / 0.0105)}", file=sys.stderr)
+        def tick_elsewhere() -> None:
+            """How often it is possible on this machine, in a thread that nobody holds up."""
+            nonlocal possible
+            while not is_over.wait(0.01):
+                possible += 1
+
+        ticker, thread = asyncio.create_task(tick()), threading.Thread(target=tick_elsewhere)
+        thread.start()
+        try:
+            run = await app.start(AGENTS[name](int(n)), id=run_id)
+            tell(run_id)
+            result = await run.result()
+            tell(run_id, "finished")
+        finally:
+            ticker.cancel()
+            is_over.set()
+            thread.join()
+        print(f"ticks {ticks} of {possible}", file=sys.stderr)
         return result
 
 

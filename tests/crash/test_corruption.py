@@ -49,7 +49,7 @@ class Template:
     firm: dict[str, int]  #: how many of them are there even if the last commit is lost
 
 
-def process(lane: Lane, folder: Path, run_id: str, *, kill: str = "", timeout_s: float = 20) -> tuple[int, str]:
+def process(lane: Lane, folder: Path, run_id: str, *, kill: str = "", timeout_s: float = 60) -> tuple[int, str]:
     log = folder / f"log-{run_id}"
     env = {"SEEN": str(folder / "seen.jsonl"), "HOLDFAST_FAULT": kill}
     order = Order(witness.__file__, "witness", run_id, str(folder / "store.db"), CALL.encoded[0], env, log, alone=True)
@@ -160,7 +160,7 @@ def content(path: Path) -> list[object] | None:
 
 
 def resume_both(
-    lane: Lane, folder: Path, template: Template, *, firm: dict[str, int] | None = None, timeout_s: float = 20
+    lane: Lane, folder: Path, template: Template, *, firm: dict[str, int] | None = None, timeout_s: float = 60
 ) -> tuple[list[str], str]:
     """Go on with both runs; (what is wrong, what came of it in a word for each)."""
     wrong, words = [], []
@@ -287,7 +287,7 @@ def test_an_owner_that_never_was_does_not_hold_its_run(closed: Template, lanes: 
     (at,) = [offset for offset in found if offset >= 0]
     raw[at + 5] = ord("q") if raw[at + 5] != ord("q") else ord("r")
     (folder / "store.db").write_bytes(raw)
-    wrong, word = resume_both(lanes[0], folder, closed, timeout_s=5)
+    wrong, word = resume_both(lanes[0], folder, closed)
     assert not wrong, wrong
     # SQLite may notice that the row and its index differ; then the run is refused. It must not wait for ever.
     assert word in ("went on/went on", "refused/went on")
