@@ -32,7 +32,7 @@ log = logging.getLogger("holdfast.tests.programs")
 
 _UNFINISHED = frozenset(Status) - {Status.done, Status.failed, Status.cancelled}
 _LOOK_S = 0.1
-_CALM_S = 45.0  #: so long may it take when nobody is killed any more, on a busy machine
+_CALM_S = 80.0  #: so long may it take when nobody is killed any more, on a busy machine
 _APART_S = 0.1  #: programs are started so far apart, on average
 _SHOWN = 3
 

@@ -45,7 +45,7 @@ async def undisturbed(url: str, trees: list[Node]) -> None:
     async with hf.connect(url, agents=[program]) as app:
         for run in [await app.start(program(tree, 0), id=tree.at) for tree in trees]:
             with suppress(hf.RunFailed):
-                await run.result(timeout=30)
+                await run.result(timeout=60)
 
 
 def test_the_oracle_says_what_a_program_comes_to_when_nobody_disturbs_it(

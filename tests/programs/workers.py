@@ -157,9 +157,9 @@ class Workers:
         for process in self.alive.copy():
             self._let_go(process)
         try:
-            await eventually(lambda: not self._leaving, 30)
+            await eventually(lambda: not self._leaving, 60)
         except AssertionError:
-            self.problems += [f"worker {each.pid} did not end within 30 s after SIGTERM" for each in self._leaving]
+            self.problems += [f"worker {each.pid} did not end within 60 s after SIGTERM" for each in self._leaving]
 
     def _has_left(self, process: Process) -> None:
         self._leaving.remove(process)
