@@ -6,18 +6,18 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
-_FIRST_S, _LONGEST_S = 0.005, 0.1
+_FIRST_S, _LONGEST_S = 0.005, 0.03
 
 
 @overload
 async def eventually(condition: Callable[[], Awaitable[T]], *, timeout: float = 60.0) -> T: ...
 @overload
 async def eventually(condition: Callable[[], T], *, timeout: float = 60.0) -> T: ...
-async def eventually(condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
+async def eventually(condition: Callable[[], T | Awaitable[T]], *, timeout: float = 60.0) -> T:
     """What `condition` returns, once it is true. The bound is for what never comes, not for what takes its time.
 
     Example: `await eventually(lambda: ledger.count("paid") == 3)`
@@ -25,7 +25,7 @@ async def eventually(condition: Callable[[], Any], *, timeout: float = 60.0) -> 
     give_up, wait_s = time.monotonic() + timeout, _FIRST_S
     while True:
         found = condition()
-        value = await found if inspect.isawaitable(found) else found
+        value: T = await found if inspect.isawaitable(found) else found
         if value:
             return value
         if time.monotonic() > give_up:

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from holdfast import clock
@@ -18,6 +18,7 @@ from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.testing.samples import extend, unborn
 from holdfast.worker.triggers import TriggeredStart, Triggers
+from tests.eventually import eventually
 from tests.nursery import Forked, Nursery
 
 
@@ -102,13 +103,6 @@ async def going(here: World) -> AsyncIterator[None]:
             await task
 
 
-async def until(done: Callable[[], Awaitable[object]], timeout_s: float = 20.0) -> None:
-    """Wait until something has happened."""
-    async with asyncio.timeout(timeout_s):
-        while not await done():  # noqa: ASYNC110 - other processes do it
-            await asyncio.sleep(0.02)
-
-
 async def counted(here: World, *, received: int, matched: int, started: int) -> None:
     """Wait until the only trigger has written down that this is what it did."""
 
@@ -116,7 +110,7 @@ async def counted(here: World, *, received: int, matched: int, started: int) -> 
         info = (await here.triggers.list())[0]
         return info.received >= received and info.started >= started
 
-    await until(is_written)
+    await eventually(is_written)
     info = (await here.triggers.list())[0]
     assert (info.received, info.matched, info.started) == (received, matched, started)
 

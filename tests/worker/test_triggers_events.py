@@ -15,9 +15,10 @@ from holdfast.errors import RunFinished, StoreError, Unserialisable, UsageError
 from holdfast.model import RunId, Status
 from holdfast.worker.triggers import FileChange, Triggers, emit
 from holdfast.worker.triggers.events import CLAIM_US, KEPT_US
+from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.worker.logged import logged
-from tests.worker.outside import World, process, until, world
+from tests.worker.outside import World, process, world
 
 #: Rows are made up: nobody executes these runs.
 pytestmark = pytest.mark.corrupts
@@ -370,9 +371,9 @@ def test_a_process_killed_while_it_delivers_leaves_nothing_undone_and_nothing_do
             await here.waiting_run("r_1", "listens")
             events = [await emit(here.store, "paid", value=n, dedup=None, now=clock.now_us()) for n in range(3)]
             with process(tmp_path, nursery, fault=f"{point}:kill@{count}") as killed:
-                assert await killed.wait_dead(30) == -9
+                assert await killed.wait_dead() == -9
             with process(tmp_path, nursery):
-                await until(lambda: has_delivered(here, 3))
+                await eventually(lambda: has_delivered(here, 3))
             assert sorted(row.id for row in await here.runs()) == sorted(f"{t}:{e}" for t in "tu" for e in events)
             assert sorted(await here.signals("r_1")) == sorted(("paid", n, e) for n, e in enumerate(events))
 

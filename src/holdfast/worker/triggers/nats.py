@@ -50,6 +50,7 @@ class NatsTrigger:
         """Take messages until cancelled; whatever breaks, connect again."""
         failures = 0
         while True:
+            _heed_cancellation()
             began = monotonic_us()
             try:
                 await self._session()
@@ -70,8 +71,10 @@ class NatsTrigger:
         work: set[asyncio.Task[None]] = set()
         try:
             context = client.jetstream()
+            _heed_cancellation()
             source = await self._subscribed(context)
             while True:
+                _heed_cancellation()
                 if len(work) >= AT_ONCE:
                     await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
                 try:
@@ -133,6 +136,7 @@ class NatsTrigger:
         try:
             while not (await asyncio.wait({work}, timeout=float(self._trigger.config["ack_wait"]) / 3))[0]:
                 await message.in_progress()
+                _heed_cancellation()
             return work.result()[0]
         finally:
             work.cancel()
@@ -150,6 +154,13 @@ class NatsTrigger:
         url = without_secrets(self._trigger.config)["url"]
         warn("trigger.nats_failed", trigger=self._trigger.name, url=url, error=text)
         self._tally.note(self._trigger.name, "failed", at=now_us(), detail=text)
+
+
+def _heed_cancellation() -> None:
+    """Stop if told to: the driver swallows a cancellation here and there, and `wait_for` does before Python 3.12."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _close(client: Client) -> None:

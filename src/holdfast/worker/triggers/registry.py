@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 #: How soon a trigger that another process declared, paused or removed is noticed.
 _LOOK_S: Final = 0.5
 _MOST_WAIT_S: Final = 30.0
+#: How long a trigger may take to stop before it is told to again.
+_STOP_AGAIN_S: Final = 10.0
 _LONG_US: Final = 60_000_000
 _FILE, _NATS = "file", "nats"
 
@@ -197,11 +199,12 @@ class Triggers:
 
 
 async def _stopped(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: a driver may have swallowed the first cancellation."""
     stopping = set(tasks)
-    for task in stopping:
-        task.cancel()
-    if stopping:
-        await asyncio.wait(stopping)
+    while stopping:
+        for task in stopping:
+            task.cancel()
+        _, stopping = await asyncio.wait(stopping, timeout=_STOP_AGAIN_S)
 
 
 def _unknown(name: str) -> UsageError:
