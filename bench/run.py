@@ -160,6 +160,11 @@ class Bench:
         self.found["signal to a parked run, p50 ms"] = statistics.median(took)
         self.found["signal to a parked run, p99 ms"] = waiting.percentile(took, 0.99)
 
+    async def cancels(self) -> None:
+        took = await waiting.cancels(self.url("cancels"))
+        self.found["cancelling a body under way, p50 ms"] = statistics.median(took)
+        self.found["cancelling a body under way, p99 ms"] = waiting.percentile(took, 0.99)
+
     async def starts(self) -> None:
         self.found["10,000 runs queued by a client, runs/s"] = await waiting.starts(self.url("starts"))
 
@@ -224,6 +229,7 @@ def main() -> int:
             "takeover": bench.take_over,
             "wakeups": bench.wake_ups,
             "signals": bench.signals,
+            "cancels": bench.cancels,
             "queued": bench.starts,
             "parked": bench.parked,
             "startup": bench.start_up,

@@ -42,6 +42,16 @@ async def ticking() -> None:
         n = await look(n + 1)
 
 
+@hf.step
+async def endless() -> None:
+    await asyncio.Event().wait()
+
+
+@hf.agent
+async def busy() -> None:
+    await endless()
+
+
 @hf.agent
 async def sleeper(n: int) -> int:
     await hf.sleep(days=1)
@@ -64,7 +74,7 @@ async def nothing(n: int) -> int:
     return n
 
 
-AGENTS = [ticking, sleeper, waker, listener, nothing]
+AGENTS = [ticking, busy, sleeper, waker, listener, nothing]
 
 
 async def work(url: str, concurrency: int) -> None:
@@ -173,6 +183,21 @@ async def signals(url: str, count: int = 200) -> list[float]:
             began = time.monotonic_ns()
             await run.send("go", n)
             took.append((await run.result() - began) / 1e6)
+    return took
+
+
+async def cancels(url: str, count: int = 100) -> list[float]:
+    """Milliseconds from cancelling a run in the middle of a body until this process is told that it ended."""
+    took: list[float] = []
+    async with working(url), hf.connect(url) as app:
+        for _ in range(count):
+            run = await app.start(busy())
+            while await run.status() != hf.Status.running:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)  # its body has begun
+            began = time.monotonic_ns()
+            await run.cancel()
+            took.append((time.monotonic_ns() - began) / 1e6)
     return took
 
 
