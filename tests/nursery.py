@@ -8,7 +8,6 @@ is a process of its own all the same.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import json
 import os
@@ -30,8 +29,10 @@ from holdfast.codec import schema_of
 from holdfast.store import open_store
 from holdfast.testing.child import agents_of
 from holdfast.testing.processes import environment
+from tests.eventually import eventually as wait_until
 
 _LONGEST = 1 << 17
+_PATIENCE_S = 60.0
 
 #: Where the store of a folder is.
 StoreUrl = Callable[[Path], str]
@@ -190,7 +191,7 @@ class Nursery:
             "arguments": arguments,
         }
         socket.send_fds(self._socket, [json.dumps(order).encode()], streams)
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + _PATIENCE_S
         while not self._started:
             self.read(0.1)
             assert time.monotonic() < give_up, "no process was started"
@@ -212,7 +213,7 @@ class Nursery:
     def close(self) -> None:
         """Kill whoever is still there."""
         self._socket.close()
-        self._process.wait(10)
+        self._process.wait(_PATIENCE_S)
 
 
 class Forked:
@@ -245,9 +246,9 @@ class Forked:
     def kill(self) -> None:
         """SIGKILL, and return when it is dead."""
         self.send(signal.SIGKILL)
-        self.wait(10)
+        self.wait()
 
-    def wait(self, timeout_s: float) -> int:
+    def wait(self, timeout_s: float = _PATIENCE_S) -> int:
         give_up = time.monotonic() + timeout_s
         while self._code is None:
             assert time.monotonic() < give_up, f"process {self.pid} did not end within {timeout_s:g} s"
@@ -258,18 +259,18 @@ class Forked:
         """Wait until it has been stopped (SIGSTOP, perhaps by a fault)."""
         await eventually(lambda: self.is_stopped, what=f"process {self.pid} to be stopped")
 
-    async def wait_dead(self, timeout_s: float = 10) -> int:
+    async def wait_dead(self, timeout_s: float = _PATIENCE_S) -> int:
         await eventually(lambda: self.code is not None, timeout_s, what=f"process {self.pid} to end")
         assert self._code is not None
         return self._code
 
 
-async def eventually(is_so: Callable[[], object], timeout_s: float = 15, *, what: str = "it") -> None:
-    """Wait until something is so."""
-    give_up = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < give_up, f"still waiting for {what} after {timeout_s:g} s"
-        await asyncio.sleep(0.004)
+async def eventually(is_so: Callable[[], object], timeout_s: float = _PATIENCE_S, *, what: str = "it") -> None:
+    """As `tests.eventually`, with a name for what is waited for."""
+    try:
+        await wait_until(is_so, timeout=timeout_s)
+    except AssertionError as error:
+        raise AssertionError(f"still waiting for {what}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -283,7 +283,7 @@ def test_endless_chains_are_cut() -> None:
         group = ExceptionGroup("n", [group, group, group])
     assert len(encode_error(group)) < 10_000_000
     assert type(decode_error(encode_error(group))) in (ExceptionGroup, StepError)
-    assert time.perf_counter() - began < 5
+    assert time.perf_counter() - began < 60
 
 
 def test_the_traceback_is_text_without_the_values_of_variables() -> None:

@@ -171,7 +171,7 @@ class Terminal:
                 screen += some
         os.close(ours)
         try:
-            code = process.wait(10)
+            code = process.wait(60)
         finally:
             process.kill()
         self.code = code if code >= 0 else 128 - code

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.nursery import Forked, Nursery, eventually
+from tests.eventually import eventually
+from tests.nursery import Forked, Nursery
 from tests.waiting import agents
 from tests.waiting.place import Place
 
@@ -38,7 +39,7 @@ def test_a_worker_with_the_pid_of_a_dead_one_lives(tmp_path: Path, nursery: Nurs
 
         async def work() -> list[int]:
             async with place.client() as app:
-                return await (await app.start(agents.collect(0))).result(timeout=10)
+                return await (await app.start(agents.collect(0))).result(timeout=60)
 
         assert asyncio.run(work()) == []
         assert new.code is None
@@ -49,4 +50,4 @@ def test_no_worker_outlives_the_process_that_asked_for_it(tmp_path: Path) -> Non
     nursery = Nursery()
     worker = Place(tmp_path, nursery).worker()
     nursery.close()
-    asyncio.run(eventually(lambda: not Path(f"/proc/{worker.pid}").exists(), what="the worker to be gone"))
+    asyncio.run(eventually(lambda: not Path(f"/proc/{worker.pid}").exists()))

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +17,12 @@ import holdfast as hf
 from holdfast import clock
 from holdfast.testing.child import agents_of
 from holdfast.worker.executor import Executor
+from tests.eventually import eventually
 from tests.nursery import Forked, Nursery
 
 T = TypeVar("T")
+
+_PATIENCE_S = 60.0
 
 
 def work(
@@ -120,17 +122,27 @@ class Place:
 
 
 async def seen(
-    look: Callable[[], Awaitable[T]], is_so: Callable[[T], object], *, timeout_s: float, what: Callable[[T], str]
+    look: Callable[[], Awaitable[T]],
+    is_so: Callable[[T], object],
+    *,
+    timeout_s: float = _PATIENCE_S,
+    what: Callable[[T], str],
 ) -> T:
     """Look again and again, until what is seen is so."""
-    give_up = time.monotonic() + timeout_s
-    while not is_so(found := await look()):
-        assert time.monotonic() < give_up, f"after {timeout_s:g} s {what(found)}"
-        await asyncio.sleep(0.004)
-    return found
+    found: list[T] = []
+
+    async def is_seen() -> bool:
+        found[:] = [await look()]
+        return bool(is_so(found[0]))
+
+    try:
+        await eventually(is_seen, timeout=timeout_s)
+    except AssertionError:
+        raise AssertionError(f"after {timeout_s:g} s {what(found[0])}") from None
+    return found[0]
 
 
-async def until(run: hf.Run[Any], *wanted: str, timeout_s: float = 10) -> hf.Status:
+async def until(run: hf.Run[Any], *wanted: str, timeout_s: float = _PATIENCE_S) -> hf.Status:
     """Wait until a run has one of these states."""
     info = await seen(
         run.info,
@@ -141,7 +153,7 @@ async def until(run: hf.Run[Any], *wanted: str, timeout_s: float = 10) -> hf.Sta
     return info.status
 
 
-async def noted(run: hf.Run[Any], name: str, *, times: int = 1, timeout_s: float = 10) -> None:
+async def noted(run: hf.Run[Any], name: str, *, times: int = 1, timeout_s: float = _PATIENCE_S) -> None:
     """Wait until the journal of a run has records of this name."""
     await seen(
         lambda: run._store.records(run.id),
@@ -152,7 +164,7 @@ async def noted(run: hf.Run[Any], name: str, *, times: int = 1, timeout_s: float
 
 
 async def asked(
-    run: hf.Run[Any], count: int = 1, *, only_open: bool = True, timeout_s: float = 10
+    run: hf.Run[Any], count: int = 1, *, only_open: bool = True, timeout_s: float = _PATIENCE_S
 ) -> list[hf.Question]:
     """Wait until a run has this many questions."""
     return await seen(

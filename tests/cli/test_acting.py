@@ -134,7 +134,7 @@ def test_with_a_worker_runs_are_interrupted_paused_resumed_and_cancelled_while_t
     with worker(hf):
         script(hf, "await app.start(talkative('go'), id='one')\nawait app.start(patient('never'), id='two')")
         wait_status(hf, "one", "running")
-        ended = hf("interrupt", "one", "hello", "--timeout", "20")
+        ended = hf("interrupt", "one", "hello", "--timeout", "60")
         assert (ended.code, ended.out) == (0, "heard hello\n"), ended.err
         assert hf("interrupt", "one", '"hi"', "--json").json["reply"] == "heard hi"
         assert hf("interrupt", "one", "again", "--no-wait").out == "Sent to run one.\n"

@@ -161,7 +161,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signa
         if "resumes" in line:
             break
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert "Traceback" not in errors
     assert processes_in(tmp_path) == []

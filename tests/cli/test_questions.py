@@ -23,7 +23,7 @@ def ask(hf: Commands, agent: str, run_id: str = "one") -> str:
 
 
 def result(hf: Commands, run_id: str = "one") -> str:
-    ended = hf("resume", run_id, "waiting.py", "--timeout", "20")
+    ended = hf("resume", run_id, "waiting.py", "--timeout", "60")
     assert ended.code == 0, ended.err
     return ended.out.strip()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import BLOCKED, Commands
+from tests.cli.test_watch import Screen
 from tests.nursery import Nursery
 
 
@@ -153,7 +154,7 @@ def test_ctrl_c_leaves_the_run_safe(hf: Commands) -> None:
     assert process.stderr is not None
     assert "Run one" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "left safe. Go on with: holdfast resume agents.py:patient one" in err
     (hf.folder / "go").touch()
@@ -168,9 +169,12 @@ def test_a_timeout_leaves_the_run_safe(hf: Commands) -> None:
 
 
 def test_progress_is_shown_on_a_terminal_only(hf: Commands) -> None:
-    ended = hf.on_terminal("run", "agents.py:patient", "go", "--timeout", "0.5")
-    assert "▶ running" in ended.out
-    assert "1/2 waiting" in ended.out
+    screen = Screen(hf, "run", "agents.py:patient", "go")
+    screen.wait_for("▶ running")
+    screen.wait_for("1/2 waiting")
+    (hf.folder / "go").touch()
+    assert screen.end() == 0
+    (hf.folder / "go").unlink()
     assert "running" not in hf("run", "agents.py:patient", "go", "--timeout", "0.5").err
 
 

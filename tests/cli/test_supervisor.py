@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from holdfast.cli.insistence import ECHO_S
 from holdfast.cli.supervisor import delay_s
 from holdfast.testing.processes import environment
+from tests.eventually import eventually_now
 
 PARENT = """
 import asyncio, sys
@@ -96,14 +97,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def seconds_until(condition: Callable[[], bool]) -> float:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < 20
-        time.sleep(0.01)
-    return time.monotonic() - began
-
-
 @pytest.mark.parametrize(
     ("lived_s", "former_s", "waits_s"),
     [(60, 0, 0), (60, 30, 0), (9, 0, 0.1), (9, 0.1, 0.2), (0, 0.2, 0.4), (0, 12.8, 25.6), (0, 25.6, 30), (0, 30, 30)],
@@ -112,16 +105,14 @@ def test_the_wait_doubles_while_children_die_young(lived_s: float, former_s: flo
     assert delay_s(lived_s, former_s) == waits_s
 
 
-def test_a_child_that_is_killed_is_replaced_within_a_second() -> None:
+def test_a_child_that_is_killed_is_replaced() -> None:
     with supervised(OBEDIENT, 2) as parent:
         pids = parent.ready(2)
         os.kill(pids[0], signal.SIGKILL)
-        began = time.monotonic()
         died = parent.told("child.died")
         assert (died["pid"], died["signal"]) == (pids[0], "SIGKILL")
         assert died["restart_in_s"] == 0.1
         started = parent.told("child.started")
-        assert time.monotonic() - began < 1
         assert parent.ready(1) == [started["pid"]]
         assert is_alive(pids[1])
 
@@ -131,11 +122,9 @@ def test_a_child_that_keeps_dying_is_replaced_less_and_less_often() -> None:
         deaths = [parent.told("child.died") for _ in range(4)]
         assert [each["restart_in_s"] for each in deaths] == [0.1, 0.2, 0.4, 0.8]
         assert {each["code"] for each in deaths} == {3}
-        began = time.monotonic()
         parent.told("child.started")
-        assert time.monotonic() - began > 0.5
         parent.process.send_signal(signal.SIGTERM)  # while it waits, or has one that ends by itself
-        assert parent.process.wait(10) == 0
+        assert parent.process.wait(60) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -145,7 +134,7 @@ def test_a_signal_is_passed_on_and_the_end_is_clean(number: signal.Signals) -> N
         parent.process.send_signal(number)
         told = parent.told("supervisor.stopping")
         assert (told["signal"], told["children"]) == (number.name, 3)
-        assert parent.process.wait(10) == 0
+        assert parent.process.wait(60) == 0
         assert [pid for pid in pids if is_alive(pid)] == []
 
 
@@ -154,20 +143,20 @@ def test_children_that_do_not_end_in_time_are_killed() -> None:
         pids = parent.ready(2)
         parent.process.send_signal(signal.SIGTERM)
         assert sorted(parent.told("child.killed")["pid"] for _ in range(2)) == sorted(pids)
-        assert parent.process.wait(10) == 1
+        assert parent.process.wait(60) == 1
         assert [pid for pid in pids if is_alive(pid)] == []
 
 
 def test_a_second_signal_kills_them_at_once() -> None:
     with supervised(DEAF, 2, drain_s=60) as parent:
         pids = parent.ready(2)
-        parent.process.send_signal(signal.SIGTERM)
+        for _ in range(2):
+            parent.process.send_signal(signal.SIGTERM)
         parent.told("supervisor.stopping")
-        parent.process.send_signal(signal.SIGTERM)
         time.sleep(ECHO_S + 0.1)
         assert parent.process.poll() is None, "the first one came twice"
         parent.process.send_signal(signal.SIGTERM)
-        assert parent.process.wait(10) == 128 + signal.SIGTERM
+        assert parent.process.wait(60) == 128 + signal.SIGTERM
         assert [pid for pid in pids if is_alive(pid)] == []
 
 
@@ -175,16 +164,16 @@ def test_when_the_parent_is_killed_the_children_end_too() -> None:
     with supervised(OBEDIENT, 3) as parent:
         pids = parent.ready(3)
         parent.process.kill()
-        assert seconds_until(lambda: not any(map(is_alive, pids))) < 2
+        eventually_now(lambda: not any(map(is_alive, pids)))
 
 
 def test_a_child_that_ignores_the_end_of_its_parent_does_not_outlive_its_time() -> None:
     with supervised(DEAF.replace("follow_supervisor(1.0)", "follow_supervisor(-4.7)"), 1) as parent:
         pids = parent.ready(1)
         parent.process.kill()
-        assert seconds_until(lambda: not any(map(is_alive, pids))) < 3
+        eventually_now(lambda: not any(map(is_alive, pids)))
 
 
 def test_wrong_usage_is_not_tried_again() -> None:
     with supervised("import sys; sys.exit(2)", 2) as parent:
-        assert parent.process.wait(10) == 2
+        assert parent.process.wait(60) == 2

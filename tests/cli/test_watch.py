@@ -37,7 +37,7 @@ class Screen:
         self.shown = ""
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while text not in self.shown:
             assert time.monotonic() < deadline, f"no {text!r} in {self.shown!r}"
             if select.select([self.fd], [], [], 0.1)[0]:
@@ -105,7 +105,7 @@ def test_one_run_is_watched_until_it_ends(hf: Commands) -> None:
     (hf.folder / "go").touch()
     assert screen.end() == 0
     assert "finished" in screen.shown
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
 
 
 def test_piped_there_is_a_line_for_each_change(hf: Commands) -> None:
@@ -118,7 +118,7 @@ def test_piped_there_is_a_line_for_each_change(hf: Commands) -> None:
     second = json.loads(process.stdout.readline())
     assert (second["id"], second["status"]) == ("one", "cancelled")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == ""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 
 from tests.cli.commands import Commands
+from tests.eventually import eventually_now
 
 AGENTS = """
 import asyncio
@@ -56,7 +56,7 @@ async def order() -> dict:
 
 @hf.agent
 async def hurried() -> bool:
-    return await hf.ask("Still there?", timeout=timedelta(days=2))
+    return await hf.ask("Still there?", timeout=timedelta(days=1, hours=12))
 
 
 @hf.agent
@@ -121,14 +121,19 @@ def prepare(hf: Commands) -> Commands:
 
 def park(hf: Commands, agent: str, run_id: str, *arguments: str) -> None:
     """A run that waits for somebody, with no process."""
-    ended = hf("run", f"waiting.py:{agent}", *arguments, "--id", run_id, "--timeout", "20")
+    ended = hf("run", f"waiting.py:{agent}", *arguments, "--id", run_id, "--timeout", "60")
     assert ended.code == 7, (ended.code, ended.err)
 
 
 def park_with_time(hf: Commands, agent: str, run_id: str) -> None:
     """A run that waits for somebody, or for a time to pass."""
-    ended = hf("run", f"waiting.py:{agent}", "--id", run_id, "--timeout", "1")
-    assert ended.code == 124, (ended.code, ended.err)
+    process = hf.start("run", f"waiting.py:{agent}", "--id", run_id)
+    assert process.stderr is not None
+    process.stderr.readline()  # it is stored
+    wait_status(hf, run_id, "waiting")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
 
 
 def status(hf: Commands, run_id: str) -> str:
@@ -137,9 +142,7 @@ def status(hf: Commands, run_id: str) -> str:
 
 
 def wait_status(hf: Commands, run_id: str, wanted: str) -> None:
-    deadline = time.monotonic() + 20
-    while (now := status(hf, run_id)) != wanted:
-        assert time.monotonic() < deadline, f"{run_id} is {now}, not {wanted}"
+    eventually_now(lambda: status(hf, run_id) == wanted)
 
 
 def script(hf: Commands, code: str) -> str:
@@ -159,15 +162,13 @@ def worker(hf: Commands) -> Iterator[subprocess.Popen[str]]:
     """A worker for these agents."""
     process = hf.start("worker", "waiting.py")
     try:
-        deadline = time.monotonic() + 20
-        while not [w for w in _workers(hf) if w["alive"]]:
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
+        eventually_now(lambda: process.poll() is not None or [w for w in _workers(hf) if w["alive"]])
+        assert process.poll() is None, process.communicate()
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
         finally:
             process.kill()
 

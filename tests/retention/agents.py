@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from pathlib import Path
 from typing import Any
 
 import holdfast as hf
@@ -86,9 +88,22 @@ async def sleeper(days: int) -> str:
     return "awake"
 
 
+def gate_of(world: Path, state: str) -> Path:
+    return world.with_suffix(f".{state}")
+
+
+@hf.step
+async def hold() -> None:
+    """Until the test opens the gate."""
+    world = Path(os.environ["WORLD"])
+    gate_of(world, "reached").touch()
+    while not gate_of(world, "open").exists():  # noqa: ASYNC110 - it is a file
+        await asyncio.sleep(0.01)
+
+
 @hf.agent
-async def alarm(seconds: float) -> str:
-    await hf.sleep(seconds)
+async def alarm() -> str:
+    await hold()
     await post("alarm")
     return "rung"
 

@@ -23,7 +23,9 @@ from holdfast.moving import Carrier, Outcome
 from holdfast.store import open_store
 from holdfast.testing import check_history
 from tests.cli.commands import Commands
-from tests.retention.agents import ALL, adder, alarm, asker, boss, collector, failing, large, number, sleeper
+from tests.eventually import eventually
+from tests.retention.agents import ALL, adder, alarm, asker, boss, collector, failing, gate_of, large, number, sleeper
+from tests.workers import until
 
 
 @pytest.fixture(autouse=True)
@@ -50,28 +52,27 @@ def go(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def wait_status(app: Holdfast, run_id: str, *wanted: str) -> None:
-    async with asyncio.timeout(20):
-        while await app.get(run_id).status() not in wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(app.get(run_id), *wanted)
 
 
 async def wait_parked(app: Holdfast, *run_ids: str) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            rows = [await app.executor.store.run(RunId(each)) for each in run_ids]
-            if all(row is not None and row.owner is None for row in rows):
-                return
-            await asyncio.sleep(0.01)
+    async def are_parked() -> bool:
+        rows = [await app.executor.store.run(RunId(each)) for each in run_ids]
+        return all(row is not None and row.owner is None for row in rows)
+
+    await eventually(are_parked)
 
 
 async def start_family(url: str, run_id: str) -> None:
     """A run that waits for its child, which waits for a signal; parked, and nobody there."""
     async with hf.connect(url, agents=ALL) as app:
         await app.start(boss(1), id=run_id)
-        async with asyncio.timeout(20):
-            while len(family := [r.id for r in await app.runs() if r.id.startswith(run_id)]) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        await wait_parked(app, *family)
+
+        async def family() -> list[str]:
+            found = [r.id for r in await app.runs() if r.id.startswith(run_id)]
+            return found if len(found) > 1 else []
+
+        await wait_parked(app, *await eventually(family))
 
 
 async def finish_family(url: str, run_id: str) -> None:
@@ -79,7 +80,7 @@ async def finish_family(url: str, run_id: str) -> None:
     async with hf.connect(url, agents=ALL) as app:
         (child,) = [r.id for r in await app.runs() if r.id.startswith(f"{run_id}.")]
         await app.get(child).send(number, 4, dedup="four")
-        assert await app.get(run_id).result(timeout=30) == 5
+        assert await app.get(run_id).result(timeout=60) == 5
 
 
 def once_each(world: Path, times: int = 1) -> None:
@@ -258,10 +259,10 @@ def test_a_run_stands_in_its_new_store_as_it_stood(laptop: str, fleet: str, worl
             await app.get("paused").send(number, 2)
             clock.shift_us(4 * 86_400_000_000)
             app.executor.nudge()
-            assert await app.get("sleeping").result(timeout=20) == "awake"
-            assert await app.get("asking").result(timeout=20) is True
-            assert await app.get("paused").result(timeout=20) == [1, 2]
-            assert await app.get("queued").result(timeout=20) == 2
+            assert await app.get("sleeping").result(timeout=60) == "awake"
+            assert await app.get("asking").result(timeout=60) is True
+            assert await app.get("paused").result(timeout=60) == [1, 2]
+            assert await app.get("queued").result(timeout=60) == 2
 
     go(finish())
     assert max(Counter(world.read_text().splitlines()).values()) == 1
@@ -271,8 +272,8 @@ def test_a_run_that_a_live_worker_has_is_moved_only_when_it_is_seized(laptop: st
     async def work() -> None:
         source, target = (open_store(url, settings=Settings()) for url in (laptop, fleet))
         async with hf.connect(laptop, agents=ALL) as app:
-            run = await app.start(alarm(0.9), id="one")  # too short a wait to leave memory
-            await wait_status(app, "one", "running")
+            run = await app.start(alarm(), id="one")
+            await eventually(lambda: gate_of(world, "reached").exists())
             await source.open()
             await target.open()
             try:
@@ -285,14 +286,14 @@ def test_a_run_that_a_live_worker_has_is_moved_only_when_it_is_seized(laptop: st
                 (moved,) = await Carrier(source, target, seize=True).move(row)
                 assert (moved.outcome, moved.status) == (Outcome.moved, "queued")
                 with pytest.raises(RunMoved):
-                    await run.result(timeout=20)
+                    await run.result(timeout=60)
             finally:
                 await source.close()
                 await target.close()
-            await asyncio.sleep(1.0)
+            gate_of(world, "open").touch()
         assert not world.exists(), "its former owner does nothing more"
         async with hf.connect(fleet, agents=ALL) as app:
-            assert await app.get("one").result(timeout=20) == "rung"
+            assert await app.get("one").result(timeout=60) == "rung"
 
     go(work())
     assert world.read_text() == "alarm\n"

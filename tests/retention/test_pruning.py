@@ -23,6 +23,7 @@ from holdfast.store import open_store
 from holdfast.testing import check_history
 from holdfast.testing.samples import ALICE, append, extend, new_run
 from tests.cli.commands import Commands
+from tests.eventually import eventually
 from tests.retention.agents import ALL, adder, asker, boss, collector, failing, large, number
 
 DAY = timedelta(days=1)
@@ -40,18 +41,17 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def wait_status(app: Holdfast, run_id: str, status: str) -> None:
-    async with asyncio.timeout(20):
-        while await app.get(run_id).status() != status:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    async def has_it() -> bool:
+        return await app.get(run_id).status() == status
+
+    await eventually(has_it)
 
 
 async def parked_child(app: Holdfast) -> str:
-    async with asyncio.timeout(20):
-        while True:
-            for run in await app.runs(agent="collector"):
-                if run.status == "waiting":
-                    return run.id
-            await asyncio.sleep(0.01)
+    async def waiting() -> list[str]:
+        return [run.id for run in await app.runs(agent="collector") if run.status == "waiting"]
+
+    return (await eventually(waiting))[0]
 
 
 def test_only_runs_that_ended_long_enough_ago_are_pruned(url: str) -> None:
@@ -227,9 +227,11 @@ def test_workers_prune_by_rules_at_most_once_a_minute(url: str) -> None:
             assert rules["adder"].keep == timedelta(days=30)
             clock.shift_us(31 * 86_400_000_000)
             other.executor.nudge()
-            async with asyncio.timeout(20):
-                while not any(rule.last_runs for rule in await app.retention()):  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+
+            async def have_pruned() -> bool:
+                return any(rule.last_runs for rule in await app.retention())
+
+            await eventually(have_pruned)
             assert {run.id: run.now[:6] for run in await app.runs()} == {"a0": "pruned", "a1": "pruned"} | {
                 "a2": "pruned",
                 "l": "",
@@ -254,9 +256,11 @@ def test_a_rule_of_its_own_comes_before_the_one_for_all_others(url: str) -> None
             await (await app.start(large(10), id="l")).result()
             await app.retain("adder", keep=timedelta.max)
             await app.retain("*", keep=NOW)
-            async with asyncio.timeout(20):
-                while not (await app.get("l").info()).now:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+
+            async def is_pruned() -> str:
+                return (await app.get("l").info()).now
+
+            await eventually(is_pruned)
             assert not (await app.get("a").info()).now
             with pytest.raises(hf.UsageError):
                 await app.retain("", keep=NOW)
@@ -298,7 +302,7 @@ def test_writers_are_not_held_up_while_much_is_pruned(tmp_path: Path) -> None:
     """One run of 60,000 records and 600 small ones; somebody else's commits go on meanwhile."""
     url = f"sqlite:///{tmp_path / 'made-up.sqlite'}"
 
-    async def go() -> tuple[int, float]:
+    async def go() -> tuple[int, float, float]:
         store, other = (open_store(url, settings=Settings()) for _ in range(2))
         await store.open()
         await other.open()
@@ -314,7 +318,7 @@ def test_writers_are_not_held_up_while_much_is_pruned(tmp_path: Path) -> None:
                 await append(store, extend(small, *["done"] * 20, "finished", status=hf.Status.done, release=True))
             live = await other.create(new_run("r_live"), owner=ALICE)
             pruning = asyncio.ensure_future(prune(store, older_than=NOW))
-            longest = 0.0
+            longest, pruned_from = 0.0, time.monotonic()
             while not pruning.done():
                 step = extend(live, "done")
                 began = time.monotonic()
@@ -322,18 +326,19 @@ def test_writers_are_not_held_up_while_much_is_pruned(tmp_path: Path) -> None:
                 longest = max(longest, time.monotonic() - began)
                 live = step.row
                 await asyncio.sleep(0.001)
+            took = time.monotonic() - pruned_from
             assert (await pruning).runs == 601
             assert await store.records(RunId("r_long")) == []
             assert all(r.id == "r_live" or r.reason for r in await store.runs(RunFilter(limit=1000)))
-            return live.head_seq, longest
+            return live.head_seq, longest, took
         finally:
             await store.close()
             await other.close()
 
-    commits, longest = asyncio.run(go())
-    print(f"{commits} commits of the other process meanwhile, the longest took {longest * 1000:.0f} ms")
+    commits, longest, took = asyncio.run(go())
+    print(f"{commits} commits of the other process in {took:.1f} s, the longest took {longest * 1000:.0f} ms")
     assert commits > 20
-    assert longest < 0.5, "on a shared machine; alone it is some 50 ms"
+    assert longest < took / 3, "it does not wait for all that is pruned"
 
 
 # the command

@@ -22,6 +22,7 @@ from holdfast.testing import check_history
 from holdfast.testing.postgres import Databases, binaries
 from tests.cli.commands import Commands
 from tests.retention.agents import ALL, adder, collector, number
+from tests.workers import until
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +43,11 @@ def test_a_backup_made_while_runs_execute_is_whole_and_can_be_put_in_place(tmp_p
 
     async def work() -> None:
         async with hf.connect(str(store), agents=ALL) as app:
-            runs = [await app.start(adder(n), id=f"r{n}") for n in range(50)]
+            runs = [await app.start(adder(n), id=f"r{n}") for n in range(20)]
             backup = asyncio.create_task(
                 asyncio.to_thread(commands, "backup", str(tmp_path / "backup.db"), "--db", str(store), "--json")
             )
-            more = [await app.start(adder(n), id=f"s{n}") for n in range(50)]
+            more = [await app.start(adder(n), id=f"s{n}") for n in range(20)]
             for run in (*runs, *more):
                 await run.result()
             ended = await backup
@@ -66,7 +67,7 @@ def test_a_backup_made_while_runs_execute_is_whole_and_can_be_put_in_place(tmp_p
         async with hf.connect(str(store), agents=ALL) as app:
             for run in await app.runs(limit=200):
                 with contextlib.suppress(hf.NeedsHuman):  # its effect was under way when the backup was made
-                    await app.get(run.id).result(timeout=20)
+                    await app.get(run.id).result(timeout=60)
 
     asyncio.run(go_on())
 
@@ -87,13 +88,12 @@ def test_effects_that_a_restored_store_does_not_know_are_done_again_under_the_sa
     async def start() -> None:
         async with hf.connect(str(store), agents=ALL) as app:
             await app.start(collector(1), id="one")
-            while await app.get("one").status() != "waiting":  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await until(app.get("one"), "waiting")
 
     async def finish() -> None:
         async with hf.connect(str(store), agents=ALL) as app:
             await app.get("one").send(number, 1)
-            await app.get("one").result(timeout=20)
+            await app.get("one").result(timeout=60)
 
     asyncio.run(start())
     assert commands("backup", "backup.db", "--db", str(store)).code == 0

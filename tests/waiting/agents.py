@@ -34,10 +34,18 @@ async def look(n: int) -> int:
     return n * 10
 
 
+def gate() -> Path:
+    """What is held goes on when this file is there: see `Place.open_gate`."""
+    return Path(os.environ["HOLDFAST_TEST_FOLDER"]) / "gate"
+
+
 @hf.step
 async def dawdle(seconds: float) -> str:
+    """Takes so long, or until the gate is open."""
     act("dawdle", seconds)
-    await asyncio.sleep(seconds)
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and not gate().exists():  # noqa: ASYNC110 - it is in another process
+        await asyncio.sleep(min(left, 0.01))
     act("dawdled", seconds)
     return "dawdled"
 
@@ -73,7 +81,7 @@ async def unbook(result: str | None, what: str) -> None:
 @hf.effect(on_doubt="ask")
 async def risky(n: int) -> str:
     act("risky", n)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(600)
     return "done"
 
 
@@ -293,7 +301,7 @@ async def trip(stay: float) -> str:
 async def busy_trip() -> str:
     async with hf.saga():
         await book("flight")
-        await dawdle(30)
+        await dawdle(600)
     return "there"
 
 
@@ -302,7 +310,7 @@ async def tidy() -> str:
     """Clean-up that makes durable calls, after some branches."""
     await asyncio.gather(look(1), look(2), look(3))
     try:
-        await dawdle(30)
+        await dawdle(600)
     finally:
         await post(1)
         await look(4)
@@ -329,6 +337,21 @@ async def counting(count: int, seconds: float) -> int:
     return count
 
 
+@hf.step
+async def linger() -> None:
+    act("linger", 1)
+    await asyncio.sleep(600)
+
+
+@hf.agent
+async def lingers() -> None:
+    """Held at the gate; what comes after it takes too long for any test."""
+    await dawdle(600)
+    await linger()
+    await linger()
+    await post(1)
+
+
 @hf.agent
 async def patient_child(seconds: float) -> str:
     await hf.sleep(seconds)
@@ -353,10 +376,11 @@ async def family(seconds: float) -> list[str]:
 
 
 @hf.agent
-async def blocks(seconds: float) -> str:
-    """Its code blocks the loop of its worker, and acts afterwards."""
+async def blocks() -> str:
+    """Its code blocks the loop of its worker until the gate is open, and acts afterwards."""
     await post(1)
-    time.sleep(seconds)
+    while not gate().exists():
+        time.sleep(0.005)
     await post(2)
     return "blocked"
 
@@ -371,11 +395,12 @@ async def gambles() -> str:
 
 @hf.agent
 async def writes(count: int) -> list[int]:
+    """Half-way through it is held, until the gate is open: whoever interrupts it comes in time."""
     done = []
     for n in range(count):
         done.append(await look(n))
         await post(n)
-        await dawdle(0.02)
+        await dawdle(600 if n == count // 2 else 0.02)
     return done
 
 

@@ -22,7 +22,7 @@ from tests.waiting.place import Place
 Drive = Callable[[Place, Holdfast], Awaitable[Any]]
 
 AT_ONCE = 4
-LONGEST_S = 20
+LONGEST_S = 60
 
 
 @dataclass

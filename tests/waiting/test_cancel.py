@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -15,26 +13,28 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from tests.nursery import Nursery, eventually
+from tests.eventually import eventually
+from tests.nursery import Nursery
 from tests.waiting import agents
 from tests.waiting.lives import live
-from tests.waiting.place import Place
+from tests.waiting.place import Place, others_are_done
 from tests.workers import noted, until
 
 # running
 
 
-def test_a_body_under_way_is_cancelled_within_50_ms(tmp_path: Path) -> None:
-    times: dict[str, float] = {}
+def test_a_body_under_way_is_cancelled_before_the_answer_is_given(tmp_path: Path) -> None:
+    """How soon is measured by `make bench`."""
+    told: list[str] = []
     began = asyncio.Event()
 
     @hf.step
     async def body() -> None:
         try:
             began.set()
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
-            times["told"] = time.monotonic()
+            told.append("cancelled")
             raise
 
     @hf.agent
@@ -42,29 +42,25 @@ def test_a_body_under_way_is_cancelled_within_50_ms(tmp_path: Path) -> None:
         await body()
 
     async def run() -> None:
-        took = []
         url = str(tmp_path / "s.db")
         async with hf.connect(url, agents=[agent]) as app, hf.connect(url) as client:
-            for _ in range(5):
-                began.clear()
-                run = await app.start(agent())
-                await began.wait()
-                asked = time.monotonic()
-                assert await client.get(run.id).cancel(by="ada", note="enough") == "cancelled"
-                took.append(times["told"] - asked)
-                assert await run.status() == "cancelled"
-                with pytest.raises(hf.RunCancelled):
-                    await run.result(timeout=5)
-                assert await run.cancel() == "cancelled", "again"
-                told = next(item for item in await run.history() if item.name == "cancel")
-                assert "ada" in told.detail
-                assert "enough" in told.detail
-        assert min(took) < 0.05, took
+            run = await app.start(agent())
+            await began.wait()
+            assert await client.get(run.id).cancel(by="ada", note="enough") == "cancelled"
+            assert told == ["cancelled"]
+            assert await run.status() == "cancelled"
+            with pytest.raises(hf.RunCancelled):
+                await run.result(timeout=60)
+            assert await run.cancel() == "cancelled", "again"
+            noted = next(item for item in await run.history() if item.name == "cancel")
+            assert "ada" in noted.detail
+            assert "enough" in noted.detail
 
     asyncio.run(run())
 
 
-def test_cancel_and_completion_race_two_thousand_times_and_the_answer_is_the_truth(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [500, pytest.param(2000, marks=pytest.mark.prove)])
+def test_cancel_and_completion_race_and_the_answer_is_the_truth(tmp_path: Path, times: int) -> None:
     """F60."""
     seed = random.randrange(10**6)
     chance = random.Random(seed)
@@ -89,7 +85,7 @@ def test_cancel_and_completion_race_two_thousand_times_and_the_answer_is_the_tru
     async def run() -> None:
         told: dict[str, hf.Status] = {}
         async with hf.connect(url, agents=[quick]) as app, hf.connect(url) as client:
-            for start in range(0, 2000, 25):
+            for start in range(0, times, 25):
                 told.update(await asyncio.gather(*(one(app, client, n) for n in range(start, start + 25))))
             for run_id, status in told.items():
                 assert await app.get(run_id).status() == status, f"seed {seed}, run {run_id}"
@@ -160,7 +156,8 @@ async def waiting_for() -> str:
 @hf.agent
 async def returns_anyway() -> str:
     with suppress(asyncio.CancelledError):
-        await hf.sleep(0.9)
+        await tick(0)
+        await hf.sleep(3600)
         await tick(1)
     return "a result"
 
@@ -172,15 +169,12 @@ def test_code_that_swallows_its_cancellation_is_stopped(agent: hf.Agent[[], Any]
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
             run = await app.start(agent())
-            await until(run, "running")
-            await asyncio.sleep(0.03)
-            began = time.monotonic()
+            await noted(run, "tick")
             assert await run.cancel() == "cancelled"
-            assert time.monotonic() - began < 5
             assert await run.status() == "cancelled", "the answer was not given before it was true"
             records = (await run.info()).records
-            await asyncio.sleep(0.05)
-            assert (await run.info()).records == records
+        async with hf.connect(str(tmp_path / "s.db")) as client:  # whoever executed it has ended
+            assert (await client.get(run.id).info()).records == records
 
     asyncio.run(run())
 
@@ -197,9 +191,9 @@ def test_a_worker_with_code_that_does_not_stop_stops(place: Place) -> None:
             assert await run.cancel() == "cancelled"
             assert await run.status() == "cancelled"
             other = await app.start(agents.nap(0))
-            assert await other.result(timeout=10) == "awake"
+            assert await other.result(timeout=60) == "awake"
             worker.send(signal.SIGTERM)
-            assert await worker.wait_dead(12) == 0
+            assert await worker.wait_dead() == 0
 
     asyncio.run(run())
 
@@ -260,7 +254,7 @@ def test_a_paused_saga_is_undone_as_well(place: Place) -> None:
 async def cancel_trip(place: Place, app: hf.Holdfast) -> object:
     run = await app.start(agents.trip(1), id="r")
     await eventually(lambda: place.done("book") == ["flight", "hotel"])
-    await run.cancel(timeout=15)
+    await run.cancel(timeout=60)
     await until(run, "cancelled")
     return place.done("book"), list(dict.fromkeys(place.done("unbook")))
 
@@ -269,7 +263,7 @@ async def cancel_tidy(place: Place, app: hf.Holdfast) -> object:
     run = await app.start(agents.tidy(), id="r")
     await eventually(lambda: place.done("dawdle"))
     await noted(run, "dawdle")  # what is on disk: one of which nothing is, is cancelled before it begins anew
-    await run.cancel(timeout=15)
+    await run.cancel(timeout=60)
     await until(run, "cancelled")
     return place.done("post"), set(place.done("look"))
 
@@ -308,12 +302,10 @@ def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, p
                 with place.working():
                     await until(run, state)
             assert await run.status() == state
-            began = time.monotonic()
             assert await run.cancel() == "cancelled"
-            assert time.monotonic() - began < 1
             assert await run.status() == "cancelled"
             place.worker()
-            await asyncio.sleep(0.2)
+            await others_are_done(app)
             assert await run.status() == "cancelled"
             assert place.done() == ([1] if state == "sleeping" else [])
 
@@ -350,7 +342,7 @@ def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: P
     async def run() -> None:
         async with place.client() as app:
             run = await gambled(place, app)
-            assert await run.cancel(timeout=5) == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
             assert place.done("risky") == [1]
             assert await app.in_doubt() == []
@@ -389,13 +381,13 @@ def test_a_run_is_reached_while_others_wait_for_a_full_queue(place: Place) -> No
         async with place.client() as app:
             await app.queue("lane", concurrency=3)
             place.worker()
-            under_way = [await app.start(agents.counting(1, 60), queue="lane") for _ in range(3)]
-            await eventually(lambda: place.done("dawdle") == [60] * 3)
+            under_way = [await app.start(agents.counting(1, 600), queue="lane") for _ in range(3)]
+            await eventually(lambda: place.done("dawdle") == [600] * 3)
             for _ in range(3):
-                await app.start(agents.counting(1, 60), queue="lane")
+                await app.start(agents.counting(1, 600), queue="lane")
             other = await app.start(agents.nap(0))
-            assert await other.result(timeout=5) == "awake"  # by then it has tried to take up those that wait
-            assert await under_way[0].cancel(timeout=5) == "cancelled"
+            assert await other.result(timeout=60) == "awake"  # by then it has tried to take up those that wait
+            assert await under_way[0].cancel(timeout=60) == "cancelled"
 
     asyncio.run(run())
 
@@ -411,7 +403,7 @@ def test_children_follow_whatever_they_do(place: Place) -> None:
         async with place.client() as app:
             place.worker()
             place.worker()
-            run = await app.start(agents.family(30), id="r")
+            run = await app.start(agents.family(600), id="r")
             await eventually(lambda: len(place.done("dawdle")) == 3)
             assert await run.cancel() == "cancelled"
             assert await run.status() == "cancelled"
@@ -445,19 +437,18 @@ def test_kill_ends_a_run_whose_code_blocks_its_worker(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
             worker = place.worker()
-            run = await app.start(agents.blocks(0.7), id="r")
+            run = await app.start(agents.blocks(), id="r")
             await eventually(lambda: place.done("post") == [1])
-            began = time.monotonic()
             assert await run.cancel(kill=True, by="ada") == "cancelled"
-            assert time.monotonic() - began < 0.5
             records = await app._store.records(run.id)
-            await asyncio.sleep(1.0)
+            place.open_gate()
+            await others_are_done(app)  # the worker itself goes on
+            assert worker.code is None
+            worker.send(signal.SIGTERM)
+            assert await worker.wait_dead() == 0
             assert await run.status() == "cancelled"
             assert await app._store.records(run.id) == records
             assert place.done("post") == [1], "no effect begins after the end"
-            other = await app.start(agents.nap(0))  # the worker itself goes on
-            assert await other.result(timeout=10) == "awake"
-            assert worker.code is None
 
     asyncio.run(run())
 
@@ -468,20 +459,19 @@ def test_kill_ends_a_run_whose_worker_stands_still(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
             worker = place.worker()
-            run = await app.start(agents.counting(3, 0.4), id="r")
+            run = await app.start(agents.lingers(), id="r")
             await eventually(lambda: place.done("dawdle"))
-            await asyncio.sleep(
-                0.2
-            )  # it writes nothing now: a process that stands still in a commit would hold the lock
-            os.kill(worker.pid, signal.SIGSTOP)
+            await place.stop_at_rest(worker)
             assert await run.cancel(kill=True) == "cancelled"
             records = await app._store.records(run.id)
-            begun = len(place.done("dawdle"))
-            os.kill(worker.pid, signal.SIGCONT)
-            await asyncio.sleep(0.5)
+            place.open_gate()
+            worker.go_on()
+            await others_are_done(app)
+            worker.send(signal.SIGTERM)
+            assert await worker.wait_dead() == 0
             assert await run.status() == "cancelled"
             assert await app._store.records(run.id) == records
-            assert len(place.done("dawdle")) <= begun + 1
+            assert len(place.done("linger")) <= 1, "no more than a body that was about to begin"
             assert place.done("post") == []
 
     asyncio.run(run())
@@ -495,7 +485,7 @@ def test_it_can_be_cancelled_whatever_it_does(state: str, tmp_path: Path) -> Non
     @hf.step
     async def body(name: str) -> str:
         begun.append(name)
-        await asyncio.sleep(30 if name == "long" else 0.001)
+        await asyncio.sleep(600 if name == "long" else 0.001)
         return name
 
     @hf.agent
@@ -521,11 +511,11 @@ def test_it_can_be_cancelled_whatever_it_does(state: str, tmp_path: Path) -> Non
                     assert await run.pause() == "paused"
                     await noted(run, "paused")
                 else:
-                    replied = asyncio.create_task(run.interrupt("long", timeout=10))
+                    replied = asyncio.create_task(run.interrupt("long", timeout=60))
                     await eventually(lambda: len(begun) == 2)
                 assert await run.cancel() == "cancelled"
             with pytest.raises(hf.RunCancelled):
-                await run.result(timeout=5)
+                await run.result(timeout=60)
             assert begun[-1] == "clean-up"
             if replied is not None:
                 with pytest.raises(hf.RunFinished, match="cancelled"):

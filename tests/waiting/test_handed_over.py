@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,17 @@ import pytest
 
 import holdfast as hf
 from holdfast.worker import execution
+from tests.eventually import eventually
+from tests.workers import noted, until
 
 CALLS: list[int] = []
+MAY_END = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    CALLS.clear()
+    MAY_END.clear()
 
 
 @hf.step
@@ -25,7 +35,7 @@ async def slow(n: int) -> int:
 @hf.step
 async def short(n: int) -> int:
     CALLS.append(n)
-    await asyncio.sleep(0.1)
+    await eventually(MAY_END.is_set)
     return n
 
 
@@ -36,15 +46,12 @@ async def works() -> int:
 
 async def paused_and_handed_over(url: str, *, resumed: bool) -> hf.Status:
     """Pause a run in the middle of a step, and close its process; `resumed`: at once before it closes."""
-    CALLS.clear()
     async with hf.connect(url) as client:
         async with hf.connect(url, agents=[works], settings=hf.Settings(drain_s=0.05)) as app:
             run = await app.start(works(), id="r")
-            while not CALLS:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            await eventually(lambda: CALLS)
             assert await client.get("r").pause() is hf.Status.paused
-            while not any(record.name == "paused" for record in await app._store.records(run.id)):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            await noted(run, "paused")
             assert await run.status() is hf.Status.running  # the step is under way
             if resumed:
                 await client.get("r").resume()
@@ -70,13 +77,13 @@ def test_a_run_of_which_a_part_could_go_on_is_not_left_waiting(tmp_path: Path, m
     async def main() -> None:
         async with hf.connect(url, agents=[two_branches]) as app:
             await app.start(two_branches(), id="r")
-            while not CALLS:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-            app._drain_s = 5  # as a worker does when it is told to stop
+            await eventually(lambda: CALLS)
+            app._drain_s = 60  # as a worker does when it is told to stop
+            asyncio.get_running_loop().call_later(0.05, MAY_END.set)  # when it is closing
         async with hf.connect(url) as client:
             assert await client.get("r").status() is hf.Status.queued
         async with hf.connect(url, agents=[two_branches]) as app:
-            assert await app.get("r").result(timeout=10) == 3
+            assert await app.get("r").result(timeout=60) == 3
 
     asyncio.run(main())
     assert CALLS == [1, 2]
@@ -91,7 +98,7 @@ def test_it_is_paused_and_a_resume_has_it_go_on(tmp_path: Path) -> None:
             await client.get("r").resume()
             assert await client.get("r").status() is hf.Status.queued
         async with hf.connect(url, agents=[works]) as app:
-            assert await app.get("r").result(timeout=10) == 3
+            assert await app.get("r").result(timeout=60) == 3
 
     asyncio.run(main())
 
@@ -102,7 +109,7 @@ def test_a_resume_that_was_not_read_yet_counts(tmp_path: Path) -> None:
     async def main() -> None:
         assert await paused_and_handed_over(url, resumed=True) is hf.Status.queued
         async with hf.connect(url, agents=[works]) as app:
-            assert await app.get("r").result(timeout=10) == 3
+            assert await app.get("r").result(timeout=60) == 3
 
     asyncio.run(main())
 
@@ -112,19 +119,17 @@ def test_a_pause_that_nobody_has_read_can_be_taken_back(tmp_path: Path) -> None:
     url = str(tmp_path / "runs.db")
 
     async def main() -> None:
-        CALLS.clear()
         async with hf.connect(url) as client:
             async with hf.connect(url, agents=[works]) as app:
                 run = await app.start(works(), id="r")
-                while not CALLS:  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)
+                await eventually(lambda: CALLS)
                 app._executor._executions[run.id].mail_came = lambda: None  # type: ignore[union-attr, method-assign]
                 assert await client.get("r").pause() is hf.Status.paused
             assert await client.get("r").status() is hf.Status.queued
             assert [mail.kind for mail in await client._store.mail(run.id, after=0)] == ["pause"]
             await client.get("r").resume()
         async with hf.connect(url, agents=[works]) as app:
-            assert await app.get("r").result(timeout=10) == 3
+            assert await app.get("r").result(timeout=60) == 3
 
     asyncio.run(main())
 
@@ -160,10 +165,9 @@ def test_a_child_that_is_stored_while_its_process_closes_is_handed_over_too(tmp_
             assert made.status is hf.Status.queued
             assert await client.get("r").status() is hf.Status.queued
             async with hf.connect(url, agents=[parent, child]) as app:
-                while not (asked := await app.questions()):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+                asked = await eventually(app.questions)
                 await asked[0].answer(True)
-                assert await app.get("r").result(timeout=10)
+                assert await app.get("r").result(timeout=60)
 
     asyncio.run(main())
 
@@ -185,10 +189,9 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, caplog: 
             for name in ("mail", "open_question", "create"):
                 failing(app._store, name, times=2)
             run = await client.start(asks(), id="r")
-            while not (asked := await client.questions()):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            asked = await eventually(client.questions)
             await asked[0].answer(True)
-            assert await run.result(timeout=20) == 1
+            assert await run.result(timeout=60) == 1
 
     asyncio.run(main())
     assert "run.waits_for_the_store" in caplog.text
@@ -211,15 +214,14 @@ def test_all_that_were_told_to_pause_go_on_when_all_are_resumed(tmp_path: Path) 
     """Also one that is in the middle of a step, and has not come to its pause yet."""
 
     async def main() -> None:
-        CALLS.clear()
         async with hf.connect(str(tmp_path / "runs.db"), agents=[two_short]) as app:
             run = await app.start(two_short())
-            while not CALLS:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            await eventually(lambda: CALLS)
             assert await app.pause_all() == [run.id]
             assert await run.status() is hf.Status.running
             await app.resume_all()
-            assert await run.result(timeout=10) == 3
+            MAY_END.set()
+            assert await run.result(timeout=60) == 3
 
     asyncio.run(main())
 
@@ -259,13 +261,11 @@ def test_a_paused_run_with_something_to_undo_is_known_as_such_by_who_never_began
         async with hf.connect(url) as client:
             async with hf.connect(url, agents=[trip]) as app:
                 run = await app.start(trip(), id="r")
-                while not CALLS:  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)
+                await eventually(lambda: CALLS)
                 app._executor._executions[run.id].mail_came = lambda: None  # type: ignore[union-attr, method-assign]
                 assert await client.get("r").pause() is hf.Status.paused
             async with hf.connect(url, agents=[trip]):
-                while await client.get("r").status() is not hf.Status.paused:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+                await until(client.get("r"), "paused")
             async with hf.connect(url, agents=[trip]):
                 assert await client.get("r").cancel() is hf.Status.cancelled
         assert UNDONE == ["flight"]

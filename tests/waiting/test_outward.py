@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.testing import assert_survives
+from holdfast.testing import Clock, assert_survives
 from tests.nursery import Nursery
 from tests.waiting import agents
 from tests.waiting.lives import Drive, live
@@ -21,7 +21,7 @@ ONLY = ("send.*", "effect.after_body", "event.*")
 async def send(place: Place, app: hf.Holdfast) -> object:
     receiver = await app.start(agents.collect(3), id="receiver")
     sender = await app.start(agents.talks("receiver", 3), id="sender")
-    result = await sender.result(timeout=15), await receiver.result(timeout=15)
+    result = await sender.result(timeout=60), await receiver.result(timeout=60)
     mails = [m for m in await app._store.mail(receiver.id, after=0) if m.kind == "signal"]
     return result, len(mails), place.done("post")
 
@@ -31,8 +31,8 @@ async def emit(place: Place, app: hf.Holdfast) -> object:
     for receiver in receivers:
         await until(receiver, "waiting")
     emitter = await app.start(agents.emits(), id="emitter")
-    assert await emitter.result(timeout=15)
-    got = [sorted(await receiver.result(timeout=15)) for receiver in receivers]
+    assert await emitter.result(timeout=60)
+    got = [sorted(await receiver.result(timeout=60)) for receiver in receivers]
     mails = [len([m for m in await app._store.mail(r.id, after=0) if m.kind == "signal"]) for r in receivers]
     return got, mails
 
@@ -41,7 +41,7 @@ async def cancel(place: Place, app: hf.Holdfast) -> object:
     target = await app.start(agents.trip(1), id="target")
     await until(target, "waiting")
     canceller = await app.start(agents.cancels("target"), id="canceller")
-    await canceller.result(timeout=15)
+    await canceller.result(timeout=60)
     await until(target, "cancelled")
     return await target.status(), list(dict.fromkeys(place.done("unbook")))
 
@@ -50,8 +50,8 @@ async def answer(place: Place, app: hf.Holdfast) -> object:
     target = await app.start(agents.shows(), id="target")
     await asked(target)
     answerer = await app.start(agents.answers("target"), id="answerer")
-    said = await answerer.result(timeout=15)
-    result = await target.result(timeout=15)
+    said = await answerer.result(timeout=60)
+    result = await target.result(timeout=60)
     (question,) = await target.questions(only_open=False)
     assert said in ("answered", "decided by run answerer"), said
     return result, question.state, question.decided_by
@@ -83,7 +83,7 @@ def test_what_a_run_does_to_others_survives_a_kill_at_every_point(what: str, tmp
 
 def test_a_run_that_talks_to_itself_survives_a_kill(tmp_path: Path, nursery: Nursery) -> None:
     async def drive(place: Place, app: hf.Holdfast) -> object:
-        return await (await app.start(agents.talks_to_itself(), id="r")).result(timeout=15)
+        return await (await app.start(agents.talks_to_itself(), id="r")).result(timeout=60)
 
     lives = live(tmp_path, nursery, drive, only=("send.after_commit", "effect.after_body"), most=3)
     assert lives.end == [[True, True], False, [-1, 1, 2, 3]]
@@ -106,7 +106,7 @@ def test_a_replay_gets_the_recorded_answer_and_does_nothing_to_the_other(tmp_pat
     async def meddles(other: str) -> list[str]:
         run = hf.get(other)
         said = [str(await run.send(number, 1))]
-        await hf.sleep(1.2)
+        await hf.sleep(3600)
         for act in (run.send(number, 2), hf.get("r_nobody").send(number, 1), run.send("nonsense", 1)):
             try:
                 await act
@@ -119,15 +119,16 @@ def test_a_replay_gets_the_recorded_answer_and_does_nothing_to_the_other(tmp_pat
 
     async def run() -> None:
         url = str(tmp_path / "s.db")
-        async with hf.connect(url, agents=[ends, meddles]) as app:
+        async with hf.connect(url, agents=[ends, meddles]) as app, Clock(app) as clock:
             other = await app.start(ends(), id="other")
             run = await app.start(meddles("other"), id="r")
-            assert await other.result(timeout=5) == 1
-            await until(run, "waiting")
+            assert await other.result(timeout=60) == 1
+            await clock.skip(hours=2)
+            assert await run.status() == "waiting"
         async with hf.connect(url, agents=[ends, meddles]) as app:
             run = app.get("r")
             await run.send("go", True)
-            assert await run.result(timeout=5) == ["True", "RunFinished", "RunNotFound", "UsageError", "done", "done"]
+            assert await run.result(timeout=60) == ["True", "RunFinished", "RunNotFound", "UsageError", "done", "done"]
             assert len(await app._store.mail("other", after=0)) == 1  # type: ignore[arg-type]
 
     asyncio.run(run())

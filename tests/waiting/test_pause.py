@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,9 @@ import pytest
 import holdfast as hf
 from holdfast.model import Kind
 from holdfast.testing import Clock
-from tests.nursery import eventually
+from tests.eventually import eventually
 from tests.waiting import agents
-from tests.waiting.place import Place
+from tests.waiting.place import Place, others_are_done
 from tests.workers import asked, noted, until
 
 
@@ -50,21 +48,24 @@ def test_a_running_run_stops_after_the_body_under_way(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
             place.worker()
-            run = await app.start(agents.counting(3, 0.25), id="r")
-            await eventually(lambda: place.done("dawdle") == [0.25])
+            run = await app.start(agents.counting(3, 600), id="r")
+            await eventually(lambda: place.done("dawdle") == [600])
             assert await run.pause(by="ada", note="lunch") == "paused"
+            await noted(run, "paused")
+            assert await run.status() == "running"
+            place.open_gate()
             await until(run, "paused")
-            assert place.done("dawdled") == [0.25], "the body came to its end"
+            assert place.done("dawdled") == [600], "the body came to its end"
             records = await app._store.records(run.id)
             assert any(r.kind == Kind.done and r.name == "dawdle" for r in records), "and its outcome is recorded"
-            await asyncio.sleep(0.1)
-            assert place.done("dawdle") == [0.25]
+            await others_are_done(app)
+            assert place.done("dawdle") == [600]
             info = await run.info()
             assert info.reason is not None
             assert info.reason["why"] == "paused"
             await run.resume(by="bob")
-            assert await run.result(timeout=10) == 3
-            assert place.done("dawdle") == [0.25] * 3
+            assert await run.result(timeout=60) == 3
+            assert place.done("dawdle") == [600] * 3
             told = [item.detail for item in await run.history() if item.name == "paused"]
             assert len(told) == 2
             assert "ada" in told[0]
@@ -111,14 +112,14 @@ def test_a_parked_run_is_paused_at_once_and_goes_back_to_its_wait(what: str, tmp
                 case "question":
                     await (await run.questions())[0].answer(True)
             await clock.skip(hours=2)
-            assert await run.result(timeout=5) == {"sleep": "awake", "child": "grown"}.get(what, "True")
+            assert await run.result(timeout=60) == {"sleep": "awake", "child": "grown"}.get(what, "True")
 
     asyncio.run(run())
 
 
 def test_what_came_while_it_was_paused_is_found_on_resume(tmp_path: Path) -> None:
     async def run() -> None:
-        async with hf.connect(str(tmp_path / "s.db"), agents=[waits, child]) as app:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[waits, child]) as app, Clock(app) as clock:
             question = await app.start(waits("question"))
             parent = await app.start(waits("child"))
             await asked(question)
@@ -129,13 +130,13 @@ def test_what_came_while_it_was_paused_is_found_on_resume(tmp_path: Path) -> Non
             await (await question.questions())[0].answer(False)
             (info,) = [i for i in await app.runs() if i.parent_id == parent.id]
             await app.get(info.id).cancel()
-            await asyncio.sleep(0.1)
+            await clock.settle()
             assert {await question.status(), await parent.status()} == {"paused"}
             for each in (question, parent):
                 await each.resume()
-            assert await question.result(timeout=5) == "False"
+            assert await question.result(timeout=60) == "False"
             with pytest.raises(hf.RunFailed, match="cancelled"):
-                await parent.result(timeout=5)
+                await parent.result(timeout=60)
 
     asyncio.run(run())
 
@@ -148,12 +149,12 @@ def test_a_queued_run_and_one_that_is_started_paused_wait_until_they_are_resumed
             assert (await queued.status(), await born.status()) == ("queued", "paused")
             assert await queued.pause() == "paused"
             place.worker()
-            await asyncio.sleep(0.3)
+            await others_are_done(app)
             assert place.done() == []
             assert (await queued.status(), await born.status()) == ("paused", "paused")
             await queued.resume()
             await born.resume()
-            assert [await run.result(timeout=10) for run in (queued, born)] == ["awake", "awake"]
+            assert [await run.result(timeout=60) for run in (queued, born)] == ["awake", "awake"]
 
     asyncio.run(run())
 
@@ -191,7 +192,7 @@ def test_a_run_that_has_ended_cannot_be_paused_and_says_so(tmp_path: Path) -> No
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[quick]) as app:
             run = await app.start(quick())
-            await run.result(timeout=5)
+            await run.result(timeout=60)
             assert await run.pause() == "done"
             await run.resume()
             assert await run.status() == "done"
@@ -203,17 +204,18 @@ def test_a_paused_run_stays_paused_when_its_worker_dies(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
             worker = place.worker()
-            run = await app.start(agents.counting(2, 0.5), id="r")
-            await eventually(lambda: place.done("dawdle") == [0.5])
+            run = await app.start(agents.counting(2, 600), id="r")
+            await eventually(lambda: place.done("dawdle") == [600])
             await run.pause()
             await noted(run, "paused")
             worker.kill()  # in the middle of the body that the pause waits for
             assert place.done("dawdled") == []
             place.worker()
             await until(run, "paused")
-            assert place.done("dawdle") == [0.5], "whoever took it over did not begin anything"
+            assert place.done("dawdle") == [600], "whoever took it over did not begin anything"
+            place.open_gate()
             await run.resume()
-            assert await run.result(timeout=10) == 2
+            assert await run.result(timeout=60) == 2
 
     asyncio.run(run())
 
@@ -222,19 +224,17 @@ def test_a_pause_that_its_owner_never_saw_holds_as_well(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
             worker = place.worker()
-            run = await app.start(agents.counting(2, 0.5), id="r")
-            await eventually(lambda: place.done("dawdle") == [0.5])
-            await asyncio.sleep(
-                0.2
-            )  # it writes nothing now: a process that stands still in a commit would hold the lock
-            worker.send(signal.SIGSTOP)
+            run = await app.start(agents.counting(2, 600), id="r")
+            await eventually(lambda: place.done("dawdle") == [600])
+            await place.stop_at_rest(worker)
             assert await run.pause() == "paused"
             worker.kill()
             place.worker()
             await until(run, "paused")
-            assert place.done("dawdle") == [0.5]
+            assert place.done("dawdle") == [600]
+            place.open_gate()
             await run.resume()
-            assert await run.result(timeout=10) == 2
+            assert await run.result(timeout=60) == 2
 
     asyncio.run(run())
 
@@ -260,7 +260,7 @@ def test_pause_and_resume_in_quick_succession_lose_nothing(tmp_path: Path) -> No
                 if n % 3:
                     await asyncio.sleep(0.004 * (n % 5))
                 await run.resume()
-            assert await run.result(timeout=20) == list(range(60))
+            assert await run.result(timeout=60) == list(range(60))
             assert began == list(range(60)), "no step ran twice"
 
     asyncio.run(run())
@@ -274,9 +274,11 @@ def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: st
         async with place.client() as app, place.client() as other:
             for _ in range(2):
                 place.worker()
-            call: hf.Call[Any] = agents.counting(2, 0.15) if state == "running" else agents.collect(1)
+            call: hf.Call[Any] = agents.counting(2, 600) if state == "running" else agents.collect(1)
             run = await app.start(call, id="r")
             await until(run, state)
+            if state == "running":
+                await eventually(lambda: place.done("dawdle"))
             epoch = await epoch_of(app, run)
             handles = [client.get("r") for client in (app, other) for _ in range(10)]
             done = await asyncio.gather(*(handle.resume() for handle in handles))
@@ -284,12 +286,13 @@ def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: st
             if state == "waiting":  # it may be woken to look again; that is one execution after the other
                 await until(run, "waiting")
                 await run.send("number", 1)
-                assert await run.result(timeout=10) == [1]
+                assert await run.result(timeout=60) == [1]
                 assert place.done("post") == [1]
             else:
-                assert await run.result(timeout=10) == 2
+                place.open_gate()
+                assert await run.result(timeout=60) == 2
                 assert await epoch_of(app, run) == epoch
-                assert place.done("dawdle") == [0.15, 0.15]
+                assert place.done("dawdle") == [600, 600]
                 assert place.done("post") == [2]
 
     asyncio.run(run())
@@ -306,7 +309,7 @@ def test_resuming_a_paused_run_twenty_times_at_once_makes_one_execution(place: P
             run = await app.start(agents.nap(0), id="r", paused=True)
             handles = [client.get("r") for client in (app, other) for _ in range(10)]
             await asyncio.gather(*(handle.resume() for handle in handles))
-            assert await run.result(timeout=10) == "awake"
+            assert await run.result(timeout=60) == "awake"
             assert place.done() == [1, 2]
             records = await app._store.records(run.id)
             assert sum(r.kind == Kind.claimed for r in records) == 1
@@ -353,7 +356,7 @@ def test_a_run_paused_for_two_weeks_goes_on_with_new_code(tmp_path: Path) -> Non
             assert await run.status() == "paused"
             await run.resume()
             await clock.skip(seconds=1)
-            assert await run.result(timeout=5) == "published 3"
+            assert await run.result(timeout=60) == "published 3"
         assert done == ["fetch 1", "fetch 2", "publish 3"]
 
     asyncio.run(run())
@@ -369,30 +372,29 @@ def test_a_worker_with_a_clock_two_weeks_ahead_resumes_it(place: Place) -> None:
                 await until(run, "sleeping")
             await run.pause()
             with place.working(shift_s=14 * 86_400):
-                await asyncio.sleep(0.2)
+                await others_are_done(app)
                 assert await run.status() == "paused"
                 await run.resume()
-                assert await run.result(timeout=10) == "awake"
+                assert await run.result(timeout=60) == "awake"
             assert place.done() == [1, 2]
 
     asyncio.run(run())
 
 
-def test_a_paused_run_whose_owner_is_dead_returns_soon(place: Place) -> None:
+def test_a_run_whose_owner_is_dead_can_be_paused_without_another_one(place: Place) -> None:
     async def run() -> None:
         async with place.client() as app:
             worker = place.worker()
-            run = await app.start(agents.counting(2, 0.3), id="r")
-            await eventually(lambda: place.done("dawdle") == [0.3])
+            run = await app.start(agents.counting(2, 600), id="r")
+            await eventually(lambda: place.done("dawdle") == [600])
             worker.kill()
-            began = time.monotonic()
-            async with asyncio.timeout(5):
-                assert await run.pause() == "paused"
-            assert time.monotonic() - began < 2
+            assert await run.pause() == "paused"
+            place.open_gate()
             place.worker()
-            await asyncio.sleep(0.3)
-            assert await until(run, "paused") == "paused"
+            await until(run, "paused")
+            await others_are_done(app)
+            assert await run.status() == "paused"
             await run.resume()
-            assert await run.result(timeout=10) == 2
+            assert await run.result(timeout=60) == 2
 
     asyncio.run(run())

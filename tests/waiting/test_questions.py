@@ -16,7 +16,8 @@ from pydantic import BaseModel, Field
 
 import holdfast as hf
 from holdfast.testing import Clock
-from tests.nursery import Nursery, eventually
+from tests.eventually import eventually
+from tests.nursery import Nursery
 from tests.waiting import agents
 from tests.waiting.lives import live
 from tests.waiting.place import Place
@@ -46,7 +47,7 @@ async def outcome(call: hf.Call[Any], folder: Path, decide: Any) -> Any:
         run = await app.start(call)
         (question,) = await asked(run)
         await decide(question)
-        return await run.result(timeout=5)
+        return await run.result(timeout=60)
 
 
 # forms
@@ -176,9 +177,10 @@ def test_an_approval_says_who_when_and_why(ok: bool, tmp_path: Path) -> None:
         assert question.kind == "approval"
         await question.answer(ok, by="ada", note="because")
 
+    before = datetime.now(UTC)
     said = asyncio.run(outcome(approval(), tmp_path, decide))
     assert (said.ok, bool(said), said.by, said.note) == (ok, ok, "ada", "because")
-    assert abs(datetime.now(UTC) - said.at) < timedelta(seconds=20)
+    assert before <= said.at <= datetime.now(UTC)
 
 
 @hf.agent
@@ -217,7 +219,7 @@ def test_a_question_that_makes_no_sense_is_refused_to_the_code(given: dict[str, 
 
     async def run() -> str:
         async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
-            return await (await app.start(agent())).result(timeout=5)
+            return await (await app.start(agent())).result(timeout=60)
 
     assert "hf.ask(" in asyncio.run(run())
 
@@ -240,7 +242,7 @@ def test_a_late_answer_is_told_that_the_question_has_expired(tmp_path: Path) -> 
             await clock.skip(days=1)
             (question,) = await run.questions()
             await clock.skip(days=2)
-            assert "nobody answered" in await run.result(timeout=5)
+            assert "nobody answered" in await run.result(timeout=60)
             with pytest.raises(hf.AlreadyDecided, match="expired") as caught:
                 await question.answer(True)
             assert caught.value.state == "expired"
@@ -269,7 +271,7 @@ def test_the_second_decision_is_told_who_made_the_first(tmp_path: Path) -> None:
                 with pytest.raises(hf.AlreadyDecided, match="answered by ada") as caught:
                     await decide
                 assert (caught.value.state, caught.value.by) == ("answered", "ada")
-            assert await run.result(timeout=5) == "True"
+            assert await run.result(timeout=60) == "True"
 
     asyncio.run(run())
 
@@ -294,7 +296,7 @@ def test_of_approve_and_reject_at_once_exactly_one_wins(tmp_path: Path) -> None:
         assert isinstance(refused, hf.AlreadyDecided), refused
         assert refused.by == winner
         assert f"by {winner}" in str(refused)
-        assert (await run.result(timeout=10) == "True") == (winner == "ada")
+        assert (await run.result(timeout=60) == "True") == (winner == "ada")
         (after,) = await run.questions(only_open=False)
         assert after.decided_by == winner
         return winner
@@ -330,20 +332,23 @@ def test_an_answer_at_the_due_time_counts_or_is_refused(tmp_path: Path) -> None:
             return str(error.state)
         return "answered"
 
-    async def one(app: hf.Holdfast, limit: float, off: float) -> None:
+    async def one(app: hf.Holdfast, limit: float, off: float | None) -> None:
         run = await app.start(quick(limit))
         (question,) = await asked(run, only_open=False)
         assert question.due_at is not None
-        await asyncio.sleep(max(0, (question.due_at - datetime.now(UTC)).total_seconds() + off))
+        if off is None:
+            await until(run, "done")
+        else:
+            await asyncio.sleep(max(0, (question.due_at - datetime.now(UTC)).total_seconds() + off))
         told = await answered(question)
-        assert await run.result(timeout=10) == {"answered": "True", "expired": "late"}[told]
+        assert await run.result(timeout=60) == {"answered": "True", "expired": "late"}[told]
         ends[told] += 1
 
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[quick]) as app:
             for _ in range(20):
                 await asyncio.gather(*(one(app, 0.05, chance.uniform(-0.001, 0.001)) for _ in range(10)))
-            await asyncio.gather(*(one(app, limit, off) for limit, off in [(2, -1.9), (0.05, 0.2)] * 3))
+            await asyncio.gather(*(one(app, limit, off) for limit, off in [(600, -600), (0.05, None)] * 3))
 
     asyncio.run(run())
     assert sum(ends.values()) == 206
@@ -358,15 +363,17 @@ def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(pl
         async with place.client() as app:
             run = await app.start(agents.brief(0.3), id="r")
             with place.working():
-                (question,) = await asked(run)
-            await asyncio.sleep(0.4)
+                (question,) = await asked(run, only_open=False)  # it is late already where the machine is slow
+            due_at = question.due_at
+            assert due_at is not None
+            await eventually(lambda: datetime.now(UTC) > due_at)
             try:
                 await question.answer(True)
                 expected = "True"
             except hf.AlreadyDecided:
                 expected = "late"
             place.worker()
-            assert await run.result(timeout=10) == expected
+            assert await run.result(timeout=60) == expected
             (after,) = await run.questions(only_open=False)
             assert after.state == ("answered" if expected == "True" else "expired")
 
@@ -390,7 +397,7 @@ def test_several_can_be_open_at_once_and_are_answered_in_any_order(place: Place)
                 await questions["Question 0?"].answer(True, by="bob")
                 await eventually(lambda: place.done("post") == [2, 0])
                 await questions["Question 1?"].answer(True, by="cyd")
-                assert await run.result(timeout=10) == ["0 True bob", "1 True cyd", "2 False ada"]
+                assert await run.result(timeout=60) == ["0 True bob", "1 True cyd", "2 False ada"]
             assert place.done("post") == [2, 0, 1]
 
     asyncio.run(run())
@@ -405,7 +412,7 @@ async def answer_rounds(place: Place, app: hf.Holdfast, rounds: int) -> object:
                 seen[question.id] = question.prompt
                 await question.answer(f"{question.draft}+")
         await asyncio.sleep(0.005)
-    result = await run.result(timeout=15)
+    result = await run.result(timeout=60)
     rings = place.done("ring")
     assert sorted(rings) == sorted(seen), "each is told of once"
     return result, place.done("post"), len(seen)
@@ -427,7 +434,7 @@ def test_five_rounds_of_review_with_a_crash_in_each(place: Place) -> None:
                     await until(run, "waiting")
                 await question.answer(f"{question.draft}+")
             place.worker()
-            assert await run.result(timeout=10) == ["draft" + "+" * (n + 1) for n in range(5)]
+            assert await run.result(timeout=60) == ["draft" + "+" * (n + 1) for n in range(5)]
             assert place.done("post") == [0, 1, 2, 3, 4]
             assert place.done("ring") == ids
             assert len(set(ids)) == 5
@@ -472,7 +479,7 @@ def test_what_was_seen_is_what_is_decided(place: Place) -> None:
             with place.working(env={"TEXT": "pay 1000"}):
                 await noted(run, "unstable")
                 (now,) = await asked(run)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while now.show == seen.show:
                         (now,) = await asked(run)
                 with pytest.raises(hf.QuestionChanged, match="nothing was decided"):
@@ -481,7 +488,7 @@ def test_what_was_seen_is_what_is_decided(place: Place) -> None:
                     await seen.decline()
                 assert (now.show, now.id) == ("pay 1000", seen.id)
                 await now.answer(True)
-                assert await run.result(timeout=10) is True
+                assert await run.result(timeout=60) is True
 
     asyncio.run(run())
 
@@ -507,7 +514,7 @@ def test_changed_code_that_asks_something_else_does_not_leave_the_old_question_o
         async with hf.connect(url, agents=[after]) as app:
             run = app.get("r")
             await run.resume()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while "Pay 1000?" not in {q.prompt for q in await run.questions(only_open=False)}:
                     await until(run, "waiting")
             await until(run, "waiting")
@@ -516,7 +523,7 @@ def test_changed_code_that_asks_something_else_does_not_leave_the_old_question_o
             with pytest.raises((hf.AlreadyDecided, hf.QuestionChanged)):
                 await old.answer(True)
             await (await run.questions())[0].answer(False)
-            assert await run.result(timeout=5) is False
+            assert await run.result(timeout=60) is False
 
     asyncio.run(run())
 
@@ -532,18 +539,19 @@ def test_a_question_is_withdrawn_when_the_code_stops_waiting(tmp_path: Path) -> 
 
         won = await hf.race(person(), signal())
         try:
-            async with hf.timeout(0.05):
+            async with hf.timeout(3600):
                 await hf.ask("And now?")
         except TimeoutError:
             pass
         return won
 
     async def run() -> None:
-        async with hf.connect(str(tmp_path / "s.db"), agents=[impatient]) as app:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[impatient]) as app, Clock(app) as clock:
             run = await app.start(impatient())
             (question,) = await asked(run)
             await run.send("word", "mine")
-            assert await run.result(timeout=5) == "mine"
+            await clock.skip(hours=2)
+            assert await run.result(timeout=60) == "mine"
             assert [q.state for q in await run.questions(only_open=False)] == ["withdrawn", "withdrawn"]
             with pytest.raises(hf.AlreadyDecided, match="withdrawn"):
                 await question.answer(True)
@@ -577,7 +585,7 @@ def test_a_question_is_found_by_a_part_of_its_id(tmp_path: Path) -> None:
             for run, question in zip(runs, questions, strict=True):
                 assert (await app.question(question.id)).run_id == run.id
                 await (await app.question(question.id[:10])).answer(True)
-                assert await run.result(timeout=5)
+                assert await run.result(timeout=60)
             with pytest.raises(hf.RunNotFound):
                 await app.question("q_nothing")
 

@@ -43,11 +43,11 @@ def test_it_takes_events_one_by_one_until_it_stops(tmp_path: Path) -> None:
             sums = await app.start(agents.total(5))
             for event in (1, 2, 3, 0):
                 await sums.send("event", event)
-            assert await sums.result(timeout=5) == 11
+            assert await sums.result(timeout=60) == 11
             shop = await app.start(cart(Cart()))
             for change in (Change(add="tea"), Change(add="milk"), Change(is_done=True)):
                 await shop.send("event", change)
-            assert await shop.result(timeout=5) == Cart(items=["tea", "milk"])
+            assert await shop.result(timeout=60) == Cart(items=["tea", "milk"])
             states = [item for item in await shop.history() if item.name == "cart" and item.status == "done"]
             assert len(states) == 3, "the history of its states is in its journal"
 
@@ -69,7 +69,7 @@ def test_an_event_of_the_wrong_type_is_refused_to_its_sender(tmp_path: Path) -> 
                 await shop.send("event", {"add": 7})
             await sums.send("event", 7)
             await sums.send("event", 0)
-            assert await sums.result(timeout=5) == 7
+            assert await sums.result(timeout=60) == 7
             await shop.cancel()
 
     asyncio.run(run())
@@ -82,7 +82,7 @@ def test_an_error_of_the_function_fails_the_run(tmp_path: Path) -> None:
             await run.send("event", 2)
             await run.send("event", 0)
             with pytest.raises(hf.RunFailed, match="ZeroDivisionError"):
-                await run.result(timeout=5)
+                await run.result(timeout=60)
 
     asyncio.run(run())
 
@@ -103,7 +103,7 @@ def test_its_state_survives_a_kill_at_any_point(tmp_path: Path, nursery: Nursery
         await until(run, "waiting")
         for event in (4, 8, 0):
             await run.send("event", event)
-        return await run.result(timeout=15)
+        return await run.result(timeout=60)
 
     lives = live(tmp_path, nursery, drive, only=("append.after_commit", "step.after_body", "park.after"), most=3)
     assert lives.end == 115

@@ -10,7 +10,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.model import Kind
-from tests.nursery import eventually
+from holdfast.testing import Clock
+from tests.eventually import eventually
 from tests.waiting import agents
 from tests.waiting.place import FOLDER, Place
 from tests.workers import asked, until
@@ -38,7 +39,7 @@ def test_a_retry_does_anew_what_the_cancellation_cut_off(tmp_path: Path) -> None
             assert await run.cancel() == "cancelled"
             blocked.set()
             await run.retry(note="after all")
-            assert await run.result(timeout=5) == ["first", "second", "third"]
+            assert await run.result(timeout=60) == ["first", "second", "third"]
             assert done == ["first", "second", "second", "third"]
             assert await run.status() == "done"
 
@@ -75,7 +76,7 @@ def test_a_retry_of_a_run_that_was_cancelled_while_it_waited_waits_again(what: s
             case "signal":
                 return await hf.receive(("word", str))
             case "sleep":
-                await hf.sleep(1.5)
+                await hf.sleep(3600)
                 return "x"
             case "ask":
                 return "x" if await hf.ask("Well?") else "y"
@@ -86,26 +87,29 @@ def test_a_retry_of_a_run_that_was_cancelled_while_it_waited_waits_again(what: s
                 return await child()
 
     async def run() -> None:
-        async with hf.connect(str(tmp_path / "s.db"), agents=[agent, child]) as app:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent, child]) as app, Clock(app) as clock:
             run = await app.start(agent(), id="r")
-            await until(run, "waiting", "sleeping")
+            await clock.settle()
+            assert await run.status() in ("waiting", "sleeping")
             if what == "branches":
                 await run.send("other", "o")
-                await asyncio.sleep(0.1)
-                await until(run, "waiting")
+                await clock.settle()
+                assert await run.status() == "waiting"
             assert await run.cancel() == "cancelled"
             await run.retry()
             await until(run, "waiting", "sleeping", "running")
             match what:
                 case "signal" | "branches":
                     await run.send("word", "x")
+                case "sleep":
+                    await clock.skip(hours=2)
                 case "ask":
                     await (await asked(run))[0].answer(True)
                 case "child":
                     with pytest.raises(hf.RunFailed, match="cancelled"):
-                        await run.result(timeout=5)  # its child was cancelled with it, and that is its result
+                        await run.result(timeout=60)  # its child was cancelled with it, and that is its result
                     return
-            assert await run.result(timeout=5) == "x"
+            assert await run.result(timeout=60) == "x"
 
     asyncio.run(run())
 
@@ -118,7 +122,7 @@ def test_a_cancelled_run_cannot_be_reopened_by_a_resume_and_a_done_one_not_at_al
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
             run = await app.start(agent())
-            await run.result(timeout=5)
+            await run.result(timeout=60)
             with pytest.raises(hf.UsageError, match="only failed and cancelled"):
                 await run.retry()
             queued = await app.start(agent(), paused=True)
@@ -126,7 +130,7 @@ def test_a_cancelled_run_cannot_be_reopened_by_a_resume_and_a_done_one_not_at_al
             await queued.resume()
             assert await queued.status() == "cancelled"
             await queued.retry()
-            assert await queued.result(timeout=5) == 1
+            assert await queued.result(timeout=60) == 1
             kinds = [r.kind for r in await app._store.records(queued.id)]
             assert Kind.reopened in kinds
 

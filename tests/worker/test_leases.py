@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.clock import monotonic_us
@@ -18,6 +17,7 @@ from holdfast.model import WorkerId
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.processes import environment
 from holdfast.worker.leases import Lease
+from tests.eventually import eventually, eventually_now
 from tests.worker.logged import logged
 
 QUICK = Settings(lease_s=0.6, renew_s=0.1, block_warning_s=60)
@@ -31,32 +31,18 @@ async def opened(path: Path, settings: Settings, kind: type[SqliteStore] = Sqlit
     return store, lease
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-def block_until(condition: Callable[[], bool]) -> None:
-    """Without a turn of the loop."""
-    give_up = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
 def test_a_loop_that_is_blocked_for_longer_than_a_lease_keeps_it(tmp_path: Path) -> None:
     async def main() -> None:
-        store, lease = await opened(tmp_path / "s.db", QUICK)
-        end = monotonic_us() + 3 * 600_000
-        least = 1.0
+        store, lease = await opened(tmp_path / "s.db", Settings(lease_s=2.0, renew_s=0.1, block_warning_s=60))
+        end = monotonic_us() + 2_200_000
+        least = 2.0
 
         def look() -> bool:
             nonlocal least
             least = min(least, lease.remaining_s())
             return monotonic_us() > end
 
-        block_until(look)
+        eventually_now(look)
         assert least > 0
         await lease.close()
         await store.close()
@@ -71,17 +57,17 @@ def test_a_loop_that_stands_still_for_too_long_loses_it_and_gets_it_back_by_turn
         settings = Settings(lease_s=0.6, renew_s=0.1, block_warning_s=60, stall_limit_s=0.5)
         store, lease = await opened(tmp_path / "s.db", settings)
         began = monotonic_us()
-        block_until(lambda: lease.remaining_s() < -0.3)
+        eventually_now(lambda: lease.remaining_s() < -0.3)
         assert monotonic_us() - began > 500_000 + 300_000
         assert not lease.trusts_leases()
-        await until(lambda: lease.remaining_s() > 0.3)
+        await eventually(lambda: lease.remaining_s() > 0.3)
         assert not lease.is_lost
         await lease.close()
         await store.close()
 
     with logged() as log:
         asyncio.run(main())
-    assert [event for event, _ in log.events] == ["lease.stalled", "lease.late"]
+    assert [event for event, _ in log.events][:2] == ["lease.stalled", "lease.late"]
 
 
 def test_a_worker_whose_row_is_gone_knows_that_it_lost_everything(tmp_path: Path) -> None:
@@ -89,15 +75,15 @@ def test_a_worker_whose_row_is_gone_knows_that_it_lost_everything(tmp_path: Path
         store, lease = await opened(tmp_path / "s.db", QUICK)
         assert not lease.is_lost
         await store.remove_worker(lease.worker_id)
-        await until(lambda: lease.is_lost)
-        await until(lambda: lease.remaining_s() < -0.1)
+        await eventually(lambda: lease.is_lost)
+        await eventually(lambda: lease.remaining_s() < -0.1)
         assert not lease.trusts_leases()
         await lease.close()
         await store.close()
 
     with logged() as log:
         asyncio.run(main())
-    assert [event for event, _ in log.events] == ["lease.lost"]
+    assert [event for event, _ in log.events if event != "lease.late"] == ["lease.lost"]
 
 
 class Counting(SqliteStore):
@@ -115,7 +101,7 @@ def test_the_thread_looks_often_and_renews_only_when_it_is_time(tmp_path: Path) 
         settings = Settings(lease_s=10, renew_s=0.5, block_warning_s=0.1)
         store, lease = await opened(tmp_path / "s.db", settings, Counting)
         assert isinstance(store, Counting)
-        await until(lambda: len(store.__dict__.get("sent", ())) == 3)
+        await eventually(lambda: len(store.__dict__.get("sent", ())) == 3)
         await lease.close()
         await store.close()
         return store.sent
@@ -131,7 +117,7 @@ class Stuck(SqliteStore):
     go = threading.Event()
 
     async def renew_worker(self, worker_id: WorkerId, lease_until_ms: int) -> bool:
-        await asyncio.get_running_loop().run_in_executor(None, self.go.wait, 20)
+        await asyncio.get_running_loop().run_in_executor(None, self.go.wait, 60)
         return await super().renew_worker(worker_id, lease_until_ms)
 
 
@@ -139,13 +125,13 @@ def test_a_renewal_that_hangs_does_not_hide_a_blocked_loop(tmp_path: Path) -> No
     async def main() -> None:
         settings = Settings(lease_s=0.6, renew_s=0.1, block_warning_s=0.3)
         store, lease = await opened(tmp_path / "s.db", settings, Stuck)
-        await until(lambda: lease.remaining_s() < 0)
+        await eventually(lambda: lease.remaining_s() < 0)
         assert not lease.trusts_leases()
-        assert log.is_blocked.wait(20)
+        assert log.is_blocked.wait(60)
         Stuck.go.set()
-        await until(lambda: lease.remaining_s() > 0)
+        await eventually(lambda: lease.remaining_s() > 0)
         assert not lease.trusts_leases()  # the others were as stuck: they have as long as a lease lasts
-        await until(lease.trusts_leases)
+        await eventually(lease.trusts_leases)
         await lease.close()
         await store.close()
 
@@ -167,8 +153,7 @@ class Failing(SqliteStore):
 def test_a_renewal_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
     async def main() -> None:
         store, lease = await opened(tmp_path / "s.db", QUICK, Failing)
-        await until(lambda: lease.remaining_s() < 0.45)
-        await until(lambda: lease.remaining_s() > 0.45)
+        await eventually(lambda: store.__dict__.get("failed", 0) > 2 and lease.remaining_s() > 0)
         await lease.close()
         await store.close()
 
@@ -179,17 +164,13 @@ def test_a_renewal_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
 
 
 def test_closing_does_not_wait_for_the_next_look(tmp_path: Path) -> None:
-    async def main() -> float:
-        took = []
-        for number in range(5):
-            store, lease = await opened(tmp_path / f"{number}.db", Settings())
-            began = time.monotonic()
-            await lease.close()
-            took.append(time.monotonic() - began)
-            await store.close()
-        return min(took)
+    async def main() -> None:
+        settings = Settings(lease_s=10_000, renew_s=3600, block_warning_s=3600, stall_limit_s=10_000)
+        store, lease = await opened(tmp_path / "s.db", settings)
+        await lease.close()
+        await store.close()
 
-    assert asyncio.run(main()) < 0.2
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 WORKER = """

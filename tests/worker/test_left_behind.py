@@ -11,6 +11,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.testing import Clock
+from tests.eventually import eventually
 
 
 @hf.step
@@ -43,7 +44,7 @@ def test_an_execution_that_is_over_leaves_no_cycles(phase: str, tmp_path: Path) 
             else:
                 await clock.skip(days=2)
                 assert {await run.status() for run in runs} == {hf.Status.done}
-            await asyncio.sleep(0.05)
+            await eventually(lambda: not app._here.executions)
             gc.collect()
             return Counter(type(each).__name__ for each in gc.garbage)
 

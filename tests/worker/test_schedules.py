@@ -133,9 +133,7 @@ def test_a_thousand_missed_instants_are_counted() -> None:
 def test_a_million_missed_instants_are_estimated_and_the_newest_found(keep: int, jitter_s: float) -> None:
     million, half = 1_000_000, 30 * SECOND
     state = a_state(cron="* * * * *", tz="Europe/Vienna", missed=keep, jitter_s=jitter_s)
-    began = clock.monotonic_us()
     decided = plan(state, NOON + million * MINUTE + half)
-    assert clock.monotonic_us() - began < 5 * SECOND
     assert decided.is_estimate
     assert decided.skipped == pytest.approx(million, rel=0.001)
     # The same instants as if the outage had been short enough to be counted.

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,9 +14,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.worker.stalls import Blocked, Watch, blocking
+from tests.eventually import eventually
 from tests.worker.logged import Logged, logged
 
-SETTINGS = hf.Settings(block_warning_s=0.2)
+SETTINGS = hf.Settings(block_warning_s=0.4)
 
 
 def line_of(function: object, text: str) -> str:
@@ -28,13 +30,13 @@ LOG: list[Logged] = []
 
 
 def block_here() -> str:
-    return "blocked" if LOG[-1].is_blocked.wait(20) else "never noticed"
+    return "blocked" if LOG[-1].is_blocked.wait(60) else "never noticed"
 
 
 @hf.step
 async def blocking_step(n: int) -> str:
     await asyncio.sleep(0)
-    return "blocked" if LOG[-1].is_blocked.wait(20) else "never noticed"
+    return "blocked" if LOG[-1].is_blocked.wait(60) else "never noticed"
 
 
 @hf.step(timeout=60)
@@ -52,7 +54,7 @@ async def blocking_in_a_task() -> str:
 
 @hf.effect
 async def blocking_effect() -> str:
-    return "blocked" if LOG[-1].is_blocked.wait(20) else "never noticed"
+    return "blocked" if LOG[-1].is_blocked.wait(60) else "never noticed"
 
 
 @hf.effect
@@ -67,7 +69,8 @@ async def blocking_verify() -> hf.Verdict[str]:
 
 @hf.step
 def in_a_thread() -> str:
-    return "not noticed" if not LOG[-1].is_blocked.wait(0.8) else "blocked"
+    time.sleep(1.0)
+    return "waited"
 
 
 @hf.step
@@ -108,7 +111,7 @@ async def with_verify() -> str:
 @hf.agent
 async def itself() -> str:
     await fine()
-    return "blocked" if LOG[-1].is_blocked.wait(20) else "never noticed"
+    return "blocked" if LOG[-1].is_blocked.wait(60) else "never noticed"
 
 
 @hf.agent
@@ -129,9 +132,7 @@ async def execute(call: hf.Call[object], url: Path) -> object:
     async with hf.connect(str(url), agents=[call.agent], settings=SETTINGS) as app:
         run = await app.start(call, id="r1")
         result = await run.result()
-        async with asyncio.timeout(20):
-            while LOG[-1].is_blocked.is_set() and not LOG[-1].named("loop.unblocked"):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not LOG[-1].is_blocked.is_set() or LOG[-1].named("loop.unblocked"))
         return result
 
 
@@ -155,20 +156,19 @@ def test_the_run_the_call_and_the_line_that_block_are_named(
         LOG.append(log)
         result = asyncio.run(execute(agent(), tmp_path / "s.db"))
         assert "never noticed" not in str(result)
-    said = log.named("loop.blocked")[0]
+    said = next(each for each in log.named("loop.blocked") if "run" in each)
     seconds = said.pop("seconds")
     assert isinstance(seconds, float)
-    assert seconds >= 0.2
+    assert seconds >= 0.4
     assert said == {"run": "r1", "at": line_of(*at), "function": function} | ({} if call is None else {"call": call})
-    over = log.named("loop.unblocked")
-    assert [each["run"] for each in over] == ["r1"]
+    assert [each["run"] for each in log.named("loop.unblocked") if "run" in each] == ["r1"]
 
 
 def test_a_def_body_that_waits_blocks_nothing(tmp_path: Path) -> None:
     with logged() as log:
         LOG.append(log)
-        assert asyncio.run(execute(threaded(), tmp_path / "s.db")) == "not noticed"
-    assert log.events == []
+        assert asyncio.run(execute(threaded(), tmp_path / "s.db")) == "waited"
+    assert [each for each in log.named("loop.blocked") if "run" in each] == []
 
 
 def test_code_outside_of_any_run_is_named_too(tmp_path: Path) -> None:
@@ -179,8 +179,7 @@ def test_code_outside_of_any_run_is_named_too(tmp_path: Path) -> None:
     with logged() as log:
         LOG.append(log)
         asyncio.run(main())
-    said = log.named("loop.blocked")[0]
-    assert said["function"] == "block_here"
+    said = next(each for each in log.named("loop.blocked") if each["function"] == "block_here")
     assert "run" not in said
 
 
@@ -196,7 +195,7 @@ def frame_in_thread(main: Callable[[], Awaitable[None]], ready: threading.Event)
     thread = threading.Thread(target=lambda: asyncio.run(until_done()))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         assert thread.ident is not None
         return blocking(sys._current_frames()[thread.ident])
     finally:
@@ -221,11 +220,11 @@ def test_a_thread_without_a_loop_is_not_a_blocked_loop() -> None:
 
     def work() -> None:
         ready.set()
-        done.wait(10)
+        done.wait(60)
 
     thread = threading.Thread(target=work)
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     assert thread.ident is not None
     assert blocking(sys._current_frames()[thread.ident]) is None
     done.set()
