@@ -48,6 +48,9 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 _ENDED = ".ended"  # of a child that was given up, and had to undo what it had done
+#: How long the ids of children get, in characters.
+LONGEST_CHILD = 120
+_MARK, _WHOLE_MARK = 5, 10  # bytes that tell a child from its siblings, and from every other run
 
 
 class Signal(Protocol):
@@ -246,10 +249,24 @@ def agent(
     return decorate if fn is None else decorate(fn)
 
 
-def child_id(run: RunContext, key: str) -> RunId:
-    """The id of the run that a run starts at this place; the same on every replay."""
-    mark = blake2b(f"{run.nonce}/{run.generation}/{key}".encode(), digest_size=5).hexdigest()
-    return RunId(f"{run.id}.{mark}")
+def child_id(parent: str, place: str) -> RunId:
+    """The id of a run that a run starts; `place` names the call, and no other call of any run.
+
+    It says whose child the run is, for as many levels as fit. Below them it says only where the family begins: ids of
+    any depth have room for children, and so has every id that a run may be given.
+    """
+    mark = blake2b(place.encode(), digest_size=_MARK).hexdigest()
+    if len(parent) + 1 + len(mark) <= LONGEST_CHILD:
+        return RunId(f"{parent}.{mark}")
+    whole = blake2b(place.encode(), digest_size=_WHOLE_MARK).hexdigest()
+    return RunId(f"{parent[: LONGEST_CHILD - 2 - len(whole)]}..{whole}")
+
+
+def _child_of(run: RunContext, key: str, entry: Entry | None) -> RunId:
+    """The child that a call started. What is recorded counts, whatever ids are made of by now."""
+    if entry is not None and entry.child is not None:
+        return RunId(entry.child)
+    return child_id(run.id, f"{run.nonce}/{run.generation}/{key}")
 
 
 async def _await_child(call: Call[R]) -> R:
@@ -278,7 +295,7 @@ async def _answer_or_wait(scope: Scope, call: Call[R], entry: Entry | None) -> R
             value: R = await answer(scope, entry, call.agent.coder, ())
         except asyncio.CancelledError:
             if entry.outcome.kind == Kind.cancelled and not run.dead:
-                await _end_child(scope, entry.key)  # a crash may have come in between
+                await _end_child(scope, entry.key, _child_of(run, entry.key, entry))  # a crash may have come in between
             raise
         return value
     if entry is not None and entry.digest != call.encoded[1]:
@@ -288,21 +305,21 @@ async def _answer_or_wait(scope: Scope, call: Call[R], entry: Entry | None) -> R
             await run.pass_gate(scope)
         except asyncio.CancelledError:
             if entry is not None and entry.child is not None and not run.dead:
-                await _give_up(scope, call, entry.key, monotonic_us())
+                await _give_up(scope, call, entry.key, RunId(entry.child), monotonic_us())
             raise
     scope.in_call = True
     try:
         with run.busy():
-            key, cancelled = await _start_once(scope, call, entry, None, {})
-        return await _wait_child(scope, call, key, cancelled)
+            key, child, cancelled = await _start_once(scope, call, entry, None, {})
+        return await _wait_child(scope, call, key, child, cancelled)
     finally:
         scope.in_call = False
 
 
 async def _start_once(
     scope: Scope, call: Call[Any], entry: Entry | None, thread_id: str | None, tags: Mapping[str, str]
-) -> tuple[str, asyncio.CancelledError | None]:
-    """Store the child run unless it is stored; the key of the call, and the cancellation that came meanwhile."""
+) -> tuple[str, RunId, asyncio.CancelledError | None]:
+    """Store the child run unless it is stored; the key of the call, the child, and the cancellation that came."""
     run = scope.run
     args_text, args_digest = call.encoded
     if entry is None:
@@ -310,7 +327,7 @@ async def _start_once(
         key = run.new_key(scope, call.agent.name, None)
     else:
         key = entry.key
-    started = child_id(run, key)
+    started = _child_of(run, key, entry)
     if entry is None or entry.child is None:
         payload = json.dumps({"run": started})
         run.journal.add(Kind.child, key, call.agent.name, digest=args_digest, args=args_text, payload=payload)
@@ -326,21 +343,22 @@ async def _start_once(
     except Fenced:
         await run.fenced()
         raise
-    return key, cancelled
+    return key, started, cancelled
 
 
-async def _wait_child(scope: Scope, call: Call[R], key: str, cancelled: asyncio.CancelledError | None) -> R:
+async def _wait_child(
+    scope: Scope, call: Call[R], key: str, child: RunId, cancelled: asyncio.CancelledError | None
+) -> R:
     """Wait for the end of a child. One that does not execute here is waited for without a process."""
     run = scope.run
     began = monotonic_us()
-    child = child_id(run, key)
     try:
         if cancelled is not None:
             raise cancelled
         read = await _end_of(run, child, key, call.agent.name)
     except asyncio.CancelledError:
         if not run.dead:
-            await _give_up(scope, call, key, began)
+            await _give_up(scope, call, key, child, began)
         raise
     value: R | None = None
     error: Exception | None = None
@@ -361,14 +379,14 @@ async def _wait_child(scope: Scope, call: Call[R], key: str, cancelled: asyncio.
     return cast("R", value)
 
 
-async def _give_up(scope: Scope, call: Call[Any], key: str, began: int) -> None:
+async def _give_up(scope: Scope, call: Call[Any], key: str, child: RunId, began: int) -> None:
     """Nobody waits for the child any more: it is cancelled too."""
     run = scope.run
     run.journal.add(Kind.cancelled, key, call.agent.name, tick=run.ticks.tick, took=elapsed_us(began))
-    await _end_child(scope, key)
+    await _end_child(scope, key, child)
 
 
-async def _end_child(scope: Scope, key: str) -> None:
+async def _end_child(scope: Scope, key: str, child: RunId) -> None:
     """Have a child cancelled, and wait until it has undone what it did: that came after what the parent did.
 
     When the parent goes on is a record with a tick, if it had to wait; so a replay has the same order.
@@ -379,7 +397,6 @@ async def _end_child(scope: Scope, key: str) -> None:
         run.replay.pass_by(ended)
         await Shield(run.is_dead).drive(answer(scope, ended, coder_for(type(None)), ()))
         return
-    child = child_id(run, key)
 
     async def end() -> bool:
         # Why nobody waits any more is on disk first: a crash must not bring back a run that waits for one cancelled.
@@ -438,19 +455,19 @@ async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[st
     scope.in_call = True
     try:
         if entry is not None and entry.outcome is not None:
-            key = entry.key
+            child = _child_of(run, entry.key, entry)
             await answer(scope, entry, coder_for(str), ())
         else:
             with run.busy():
-                key, cancelled = await _start_once(scope, call, entry, thread_id, tags or {})
-            payload = json.dumps(child_id(run, key))
+                key, child, cancelled = await _start_once(scope, call, entry, thread_id, tags or {})
+            payload = json.dumps(child)
             record = lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload)  # noqa: E731
             await deliver(scope, record, shielded=True)
             if cancelled is not None:
                 raise cancelled
     finally:
         scope.in_call = False
-    handle: Run[R] = run.host.handle(child_id(run, key), run.thread_id)
+    handle: Run[R] = run.host.handle(child, run.thread_id)
     return handle
 
 
