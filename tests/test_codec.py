@@ -34,7 +34,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 import holdfast
-from holdfast.codec import MISSING, coder_for, decode_input, encode_call, encode_input, result_annotation
+from holdfast.codec import (
+    MISSING,
+    Input,
+    bind_input,
+    coder_for,
+    decode_input,
+    defaults_of,
+    encode_call,
+    encode_input,
+    result_annotation,
+)
 from holdfast.errors import Undecodable, Unserialisable, UsageError
 
 
@@ -633,7 +643,7 @@ def test_a_call_is_told_apart_by_its_data_and_not_by_its_clients() -> None:
     first = encode_call(search, ("a",), {"client": Plain()})
     assert first == encode_call(search, (), {"client": Plain(), "query": "a"})
     assert first[1] != encode_call(search, ("b",), {"client": Plain()})[1]
-    assert json.loads(first[0]) == {"query": "a", "client": {"$opaque": "Plain"}}
+    assert json.loads(first[0]) == {"query": "a", "client": {"$opaque": "Plain"}, "limit": 10}
     values = [Page(title="a"), Page(title="b"), Point(1), Point(2), Colour.RED, Colour.PAIR, Pair("a", 1), Size.BIG, 3]
     digests = {encode_call(search, (value,), {})[1] for value in values}
     assert len(digests) == 9
@@ -745,19 +755,83 @@ def test_agent_input_comes_back_typed_by_the_signature() -> None:
         ((page, when, 2, "a", "b"), {"note": (1,), "x": Pair("a", 1), "$y": Pair("b", 2)}),
         ((), {"when": when, "page": page, "note": {"$tuple": 1}}),
     ):
-        text, digest = encode_input(agent, args, kwargs)
-        back_args, back_kwargs = decode_input(agent, text)
-        assert encode_input(agent, back_args, back_kwargs) == (text, digest)
+        given = bind_input(agent, args, kwargs)
+        back_args, back_kwargs = decode_input(agent, given.text, given.defaults)
+        assert bind_input(agent, back_args, back_kwargs).digest == given.digest
         assert back_args[:2] == (page, when)
         assert all(type(back_kwargs[name]) is Pair for name in back_kwargs if name in ("x", "$y"))
 
 
-def test_defaults_are_not_stored_with_the_input() -> None:
-    text, _ = encode_input(search, ("a",), {})
-    assert text == '{"query":"a"}'
-    assert decode_input(search, text) == (("a",), {})
+def test_defaults_are_stored_with_the_input() -> None:
+    text, digest = encode_input(search, ("a",), {})
+    assert text == '{"query":"a","limit":10,"client":null}'
+    assert decode_input(search, text) == (("a", 10), {"client": None})
+    assert decode_input(search, '{"query":"a"}') == (("a",), {})
     assert decode_input(search, '{"limit":3,"query":"a"}') == (("a", 3), {})
     assert decode_input(search, '{"query":"a","client":null}') == (("a",), {"client": None})
+    given = bind_input(search, ("a",), {})
+    assert (given.text, given.given, given.defaults) == (text, digest, ("limit", "client"))
+    assert Input.read(text, given.defaults) == given
+    explicit = bind_input(search, ("a",), {"client": None, "limit": 10})
+    assert explicit.digest == given.digest == Input.read(text, ()).digest
+    assert explicit.given != given.given
+
+
+def test_a_default_that_cannot_be_stored_is_left_to_the_code() -> None:
+    sentinel = Plain()
+
+    def odd(a: int, b: Any = sentinel, c: int = None, d: Plain = sentinel, e: int = 5) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+
+    given = bind_input(odd, (1,), {})
+    assert (given.text, given.defaults) == ('{"a":1,"e":5}', ("e",))
+    assert defaults_of(odd) == {"e": "5"}
+    assert decode_input(odd, given.text) == ((1,), {"e": 5})
+
+
+def test_a_mutable_default_is_stored_as_it_is_at_the_start() -> None:
+    seen: list[int] = []
+
+    def gather(into: list[int] = seen) -> None: ...
+
+    assert bind_input(gather, (), {}).text == '{"into":[]}'
+    assert encode_call(gather, (), {})[0] == '{"into":[]}'
+    seen.append(1)
+    assert bind_input(gather, (), {}).text == '{"into":[1]}'
+    assert encode_call(gather, (), {})[0] == '{"into":[1]}'
+
+
+def test_a_default_is_not_missed_when_the_agent_does_not_take_it_any_more() -> None:
+    given = bind_input(search, ("a",), {})
+
+    def simpler(query: str) -> None: ...
+
+    assert decode_input(simpler, given.text, given.defaults) == (("a",), {})
+    with pytest.raises(Undecodable, match="limit"):
+        decode_input(simpler, bind_input(search, ("a", 3), {}).text, ("client",))
+
+
+def test_calls_are_written_with_defaults_and_recognised_by_what_was_given() -> None:
+    def two(a: int, b: int = 2, *, c: str = "x") -> None: ...
+
+    def more(a: int, b: int = 99, *, c: str = "x", d: bool = False) -> None: ...
+
+    def odd(a: int = 0, /, *rest: int, c: str = "x", **others: int) -> None: ...
+
+    assert encode_call(two, (1,), {})[0] == '{"a":1,"b":2,"c":"x"}'
+    assert encode_call(two, (1, 5), {})[0] == '{"a":1,"b":5,"c":"x"}'
+    assert encode_call(two, (1,), {"c": "y"})[0] == '{"a":1,"c":"y","b":2}'
+    assert encode_call(two, (), {"a": 1, "b": 3, "c": "y"})[0] == '{"a":1,"b":3,"c":"y"}'
+    assert encode_call(two, (1,), {})[1] == encode_call(more, (1,), {})[1]
+    assert encode_call(two, (1,), {})[1] != encode_call(two, (1, 2), {})[1]
+    assert json.loads(encode_call(odd, (), {})[0]) == {"a": 0, "c": "x"}
+    assert json.loads(encode_call(odd, (1, 2, 3), {"z": 4})[0]) == {
+        "a": 1,
+        "rest": {"$tuple": [2, 3]},
+        "others": {"z": 4},
+        "c": "x",
+    }
+    for encode in (encode_call, encode_input):
+        assert [encode(two, (1,), {}) for _ in range(3)] == [encode(two, (1,), {})] * 3
 
 
 def test_wrong_agent_arguments_are_named() -> None:

@@ -114,12 +114,13 @@ class Administration:
 
         Example: `await app.schedule("nightly", report(), cron="0 2 * * *", tz="Europe/Vienna")`
         """
-        args_text, args_digest = call.encoded
+        given = call.input
         await self._schedules.declare(
             name,
             agent=call.agent.name,
-            args_text=args_text,
-            args_digest=args_digest,
+            args_text=given.text,
+            args_digest=given.digest,
+            defaults=given.defaults,
             cron=cron,
             tz=tz,
             jitter=jitter,
@@ -190,7 +191,7 @@ class Administration:
         if not isinstance(agent, Agent):
             raise UsageError(f"on() takes a function decorated with @hf.agent, not {agent!r}.")
         self.executor.know(agent)
-        await self.executor.define_agents(everything=True)
+        await self.executor.declarations.tell(everything=True)
         return await self._triggers.declare(
             event, agent.name, name=name, where=where, queue=queue or agent.queue, queue_key=queue_key
         )

@@ -17,7 +17,7 @@ from holdfast import control
 from holdfast.administration import Administration
 from holdfast.calls import Duration, seconds
 from holdfast.clock import now_us
-from holdfast.codec import input_of
+from holdfast.codec import Input, input_of
 from holdfast.config import Settings, store_url
 from holdfast.errors import RunFinished, RunMoved, RunNotFound, StoreError, UsageError
 from holdfast.handle import Run
@@ -222,18 +222,16 @@ class Holdfast(Administration):
 
     async def _start_scheduled(self, start: ScheduledStart) -> None:
         place = Place(start.queue)
-        await self._here.put(
-            NewRun(start.agent, start.args_text, start.args_digest, start.run_id, tags=start.tags, place=place)
-        )
+        given = Input.read(start.args_text, start.defaults)
+        await self._here.put(_new_run(start.agent, given, start.run_id, start.tags, place))
 
     async def _start_triggered(self, start: TriggeredStart) -> bool:
         known = await control.definition(self._store, start.agent)
         if not known.get("first"):
             raise UsageError(f"No worker has declared agent {start.agent!r} with an argument to take the event.")
-        args_text, args_digest = input_of(known["first"], start.text)
+        given = input_of(known["first"], start.text, known.get("defaults", {}))
         place = Place(start.queue or known.get("queue"), start.queue_key)
-        new = NewRun(start.agent, args_text, args_digest, start.run_id, tags=start.tags, place=place)
-        _, is_new = await self._here.put(new)
+        _, is_new = await self._here.put(_new_run(start.agent, given, start.run_id, start.tags, place))
         return is_new
 
     async def _signal(self, run_id: str, name: str, text: str, dedup: str) -> bool:
@@ -433,6 +431,19 @@ class Holdfast(Administration):
             if threading.current_thread() is threading.main_thread():
                 for each in signals:
                     loop.remove_signal_handler(each)
+
+
+def _new_run(agent: str, given: Input, run_id: str, tags: Mapping[str, str], place: Place) -> NewRun:
+    return NewRun(
+        agent,
+        given.text,
+        given.digest,
+        run_id,
+        tags=tags,
+        place=place,
+        args_given=given.given,
+        defaults=given.defaults,
+    )
 
 
 def _filter(

@@ -3,7 +3,8 @@
 What the kinds of records hold (`payload` is JSON text of the codec; `args` likewise):
 
 kind       name            payload
-created    agent           {"thread", "version", "code", "parent", "tags", "holdfast"}; `args` is the input
+created    agent           {"thread", "version", "code", "parent", "tags", "defaults", "holdfast"}; `args` is the input,
+                           `defaults` names the arguments in it that were not given
 claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "holdfast", "proof", "lost"}: who took
                            the run; `lost` is the worker that died, `proof` how that is known; "by" and "note" if a
                            person had it resumed
@@ -11,7 +12,7 @@ started    call            {"due": µs} for waits with a time, else null: the ca
 decided    wait            {"mail", "value"} or {"expired"}: how a wait ends; the code learns it at the outcome's tick
 attempt    call            {"error", "retry_at", "postponed"}: an attempt failed and another follows
 intent     effect          {"idempotency_key"}: from here on the effect may have happened
-child      agent           {"run"}: a child run with this id is being started
+child      agent           {"run", "defaults"}: a child run with this id is being started, with `args`
 settled    effect          {"verdict", "by", "evidence", "attempt", "given"}: how an effect in doubt was settled;
                            `given` is what a person said: {"verdict", "value"|"error", "actor", "note", "mail"} or null
 done       call            the value

@@ -52,7 +52,7 @@ class Template:
 def process(lane: Lane, folder: Path, run_id: str, *, kill: str = "", timeout_s: float = 60) -> tuple[int, str]:
     log = folder / f"log-{run_id}"
     env = {"SEEN": str(folder / "seen.jsonl"), "HOLDFAST_FAULT": kill}
-    order = Order(witness.__file__, "witness", run_id, str(folder / "store.db"), CALL.encoded[0], env, log, alone=True)
+    order = Order(witness.__file__, "witness", run_id, str(folder / "store.db"), CALL.input.text, env, log, alone=True)
     try:
         code = lane.run(order, timeout_s)
     except TimeoutError as error:

@@ -202,7 +202,7 @@ def test_a_verdict_is_stored_or_not_when_its_process_is_killed(tmp_path: Path, n
 
     def go_on(fault: str = "") -> int:
         env = environ | {"HOLDFAST_FAULT": fault}
-        return lane.run(Order(agents.__file__, "asks", f"r{runs}", url, agents.asks(1).encoded[0], env, log), 30)
+        return lane.run(Order(agents.__file__, "asks", f"r{runs}", url, agents.asks(1).input.text, env, log), 30)
 
     def person(fault: str = "") -> int:
         return nursery.start(resolver.look_and_resolve, log=log, fault=fault, url=url, run_id=f"r{runs}").wait(30)

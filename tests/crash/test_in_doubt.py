@@ -44,7 +44,7 @@ class Place:
         env |= {"HOLDFAST_LEDGER": str(self.ledger.path), "HOLDFAST_TEST_FOLDER": str(self.folder)}
         env["HOLDFAST_FAULT"] = fault
         log = self.folder / "log.txt"
-        order = Order(doubtful.__file__, call.agent.name, "r", self.url, call.encoded[0], env, log)
+        order = Order(doubtful.__file__, call.agent.name, "r", self.url, call.input.text, env, log)
         code = self.lane.run(order, 60)
         assert code in (0, -9), log.read_text()
         return code

@@ -24,7 +24,10 @@ from holdfast.codec.coders import MISSING, Coder
 from holdfast.codec.exceptions import decode_error, encode_error, roundtrip_error
 from holdfast.codec.fastjson import blob_digest, digest
 from holdfast.codec.functions import (
+    Input,
+    bind_input,
     decode_input,
+    defaults_of,
     encode_call,
     encode_input,
     first_parameter,
@@ -38,11 +41,14 @@ from holdfast.codec.schema import schema_of
 __all__ = [
     "MISSING",
     "Coder",
+    "Input",
+    "bind_input",
     "blob_digest",
     "coder_for",
     "coder_of",
     "decode_error",
     "decode_input",
+    "defaults_of",
     "digest",
     "encode_call",
     "encode_error",

@@ -2,6 +2,10 @@
 
 Arguments are written in two ways. Those of steps and effects serve people and the recognition of a call, so anything
 may be among them: `encode_call`. Those of agents are read again when the run is resumed: `encode_input`.
+
+Both write down the defaults of what was not given, because a default is part of what the call means: after a deploy it
+may be another. The digest by which a call is recognised is of what was given, so that code which gets one more optional
+argument, or another default, still finds its calls.
 """
 
 from __future__ import annotations
@@ -9,10 +13,11 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.codec.annotations import coder_for
 from holdfast.codec.coders import MISSING, Coder
@@ -23,6 +28,8 @@ from holdfast.codec.text import to_text
 from holdfast.errors import Undecodable, UsageError
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+#: Defaults that stay as they are: their text is made once.
+_CONSTANT: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def result_annotation(fn: Callable[..., Any]) -> object:
@@ -52,10 +59,32 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
     return resolved
 
 
+class _Default(NamedTuple):
+    """An argument that need not be given."""
+
+    name: str
+    head: str  #: its name as the beginning of a member of an object
+    value: Any
+    place: int  #: given by so many arguments in order and one more; past the last one: only by name
+    by_name: bool
+
+
 class _Plan:
     """What is known of a function before it is called."""
 
-    __slots__ = ("_coders", "fn", "heads", "hides_first", "is_simple", "needed", "positional", "signature")
+    __slots__ = (
+        "_coders",
+        "_input_defaults",
+        "defaults",
+        "fn",
+        "heads",
+        "hides_first",
+        "is_simple",
+        "needed",
+        "positional",
+        "signature",
+        "tails",
+    )
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
@@ -71,7 +100,21 @@ class _Plan:
         #: Can it be called with as many arguments in order, and nothing else? None: something must be given by name.
         self.needed = None if any(each.kind is each.KEYWORD_ONLY for each in required) else len(required)
         self.hides_first = bool(parameters) and parameters[0].name in ("self", "cls")
+        self.defaults = [
+            _Default(
+                each.name,
+                f"{quote(each.name)}:",
+                each.default,
+                len(parameters) if each.kind is each.KEYWORD_ONLY else place,
+                each.kind is not each.POSITIONAL_ONLY,
+            )
+            for place, each in enumerate(parameters)
+            if each.default is not each.empty
+        ]
+        #: What follows on so many arguments in order, if none is given by name and the defaults never change.
+        self.tails: dict[int, str] = {}
         self._coders: dict[str, Coder[Any]] | None = None
+        self._input_defaults: dict[str, str | None] = {}
 
     @property
     def name(self) -> str:
@@ -84,6 +127,30 @@ class _Plan:
             hints = _hints(self.fn)
             self._coders = {name: coder_for(hints.get(name, MISSING)) for name, _ in self.heads}
         return self._coders
+
+    def call_tail(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The defaults of what was not given, as text for people that goes behind what was."""
+        count = len(args)
+        known = self.tails.get(count) if not kwargs else None
+        if known is not None:
+            return known
+        left = [each for each in self.defaults if each.place >= count and not (each.by_name and each.name in kwargs)]
+        tail = "".join(f",{each.head}{_call_text(each.value)}" for each in left)
+        if not kwargs and count <= self.positional and all(type(each.value) in _CONSTANT for each in left):
+            self.tails[count] = tail
+        return tail
+
+    def input_default(self, default: _Default) -> str | None:
+        """A default as it is stored with the input of an agent; None if it cannot be stored."""
+        name = default.name
+        if name in self._input_defaults:
+            return self._input_defaults[name]
+        text: str | None = None
+        with suppress(Exception):  # a client, a sentinel: a foreign object, which may do anything when looked at
+            text = self.coders[name].dumps(default.value, what=name)
+        if type(default.value) in _CONSTANT:
+            self._input_defaults[name] = text
+        return text
 
 
 @lru_cache(2048)
@@ -99,7 +166,7 @@ def _plan(fn: Callable[..., Any]) -> _Plan:
 
 
 def encode_call(signature_owner: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
-    """The arguments of a step or effect as text for people, and a digest to recognise the call by.
+    """The arguments of a step or effect as text for people, and a digest of those given to recognise the call by.
 
     Never raises. What cannot be stored is named by its type alone, so that both are the same in every process; the
     digest does not depend on the order of dicts and sets either. The text is not meant to be decoded.
@@ -119,7 +186,10 @@ def encode_call(signature_owner: Callable[..., Any], args: tuple[Any, ...], kwar
             if plan.hides_first and args:
                 parts[0] = f'{plan.heads[0][1]}{{"$opaque":{quote(type_name(args[0]))}}}'
         text = "{" + ",".join(parts) + "}"
-        return text, digest(text if text.count("{") == 1 else _canonical(text))
+        mark = digest(text if text.count("{") == 1 else _canonical(text))
+        if plan.defaults and (tail := plan.call_tail(args, kwargs)):
+            text = text[:-1] + tail + "}" if parts else "{" + tail[1:] + "}"
+        return text, mark
     except Exception:  # arguments are foreign objects that may do anything when looked at
         text = '{"$opaque":"arguments"}'
         return text, digest(text)
@@ -155,12 +225,47 @@ def _sort_pairs(found: dict[str, Any]) -> dict[str, Any]:
 _decode_in_order = make_decode(_sort_pairs)
 
 
-def encode_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
-    """The input of an agent as text, each argument by its annotation, and a digest that ignores the order of dicts.
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The input of an agent: each argument by its annotation, and what the others are by default."""
 
-    Defaults are not written, so that a new default reaches runs that did not give the argument.
-    """
+    text: str
+    digest: str  #: of all of it; it ignores the order of dicts
+    given: str  #: digest of what was given
+    defaults: tuple[str, ...] = ()  #: the arguments that were not given
+
+    @classmethod
+    def read(cls, text: str, defaults: tuple[str, ...]) -> Input:
+        """An input that is stored as text."""
+        mark = digest(_canonical(text))
+        if not defaults:
+            return cls(text, mark, mark)
+        found = decode(text)
+        given = {name: value for name, value in found.items() if name not in defaults}
+        return cls(text, mark, digest(_canonical(encode(given))), defaults)
+
+
+def bind_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Input:
+    """The input of an agent, defaults included. A default that cannot be stored is left out: it is that of the code."""
     plan = _plan(fn)
+    parts, left = _input_parts(plan, args, kwargs)
+    given = "{" + ",".join(parts) + "}"
+    mark = digest(_canonical(given))
+    if not left:
+        return Input(given, mark, mark)
+    text = "{" + ",".join([*parts, *left.values()]) + "}"
+    return Input(text, digest(_canonical(text)), mark, tuple(left))
+
+
+def encode_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
+    """The arguments of a call that are read again later, defaults included, and a digest of those given."""
+    parts, left = _input_parts(_plan(fn), args, kwargs)
+    mark = digest(_canonical("{" + ",".join(parts) + "}"))
+    return "{" + ",".join([*parts, *left.values()]) + "}", mark
+
+
+def _input_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """What was given, as members of an object; and the defaults that can be stored of what was not, by name."""
     if plan.signature is None:
         raise UsageError(f"{plan.name} has no signature that could be read; an agent must be a plain async function.")
     try:
@@ -180,8 +285,18 @@ def encode_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         else:
             stored = coder.dumps(value, what=name)
         parts.append(f"{quote(name)}:{stored}")
-    text = "{" + ",".join(parts) + "}"
-    return text, digest(_canonical(text))
+    left: dict[str, str] = {}
+    for each in plan.defaults:
+        if each.name not in bound.arguments and (text := plan.input_default(each)) is not None:
+            left[each.name] = each.head + text
+    return parts, left
+
+
+def defaults_of(fn: Callable[..., Any]) -> dict[str, str]:
+    """The defaults of an agent that can be stored, each as JSON text: for whoever starts a run without its code."""
+    plan = _plan(fn)
+    found = {each.name: plan.input_default(each) for each in plan.defaults}
+    return {name: text for name, text in found.items() if text is not None}
 
 
 def first_parameter(fn: Callable[..., Any]) -> str | None:
@@ -190,14 +305,20 @@ def first_parameter(fn: Callable[..., Any]) -> str | None:
     return next(iter(plan.signature.parameters), None) if plan.signature is not None else None
 
 
-def input_of(name: str, text: str) -> tuple[str, str]:
-    """An input of one argument, given as JSON text, and its digest: for whoever does not have the agent's code."""
-    whole = "{" + f"{quote(name)}:{text}" + "}"
-    return whole, digest(_canonical(whole))
+def input_of(name: str, text: str, defaults: Mapping[str, str]) -> Input:
+    """An input of one argument, given as JSON text, and of defaults: for whoever does not have the agent's code."""
+    left = {other: each for other, each in defaults.items() if other != name}
+    members = [f"{quote(other)}:{each}" for other, each in {name: text, **left}.items()]
+    return Input.read("{" + ",".join(members) + "}", tuple(left))
 
 
-def decode_input(fn: Callable[..., Any], text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments to call an agent with, each read by the annotation that it has now."""
+def decode_input(
+    fn: Callable[..., Any], text: str, defaults: Collection[str] = ()
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments to call an agent with, each read by the annotation that it has now.
+
+    `defaults`: those that nobody gave. One of them that the agent does not take any more is not missed.
+    """
     plan = _plan(fn)
     try:
         found = decode(text)
@@ -223,8 +344,8 @@ def decode_input(fn: Callable[..., Any], text: str) -> tuple[tuple[Any, ...], di
             kwargs[name] = read(stored)
         else:
             args.append(read(stored))
-    if found:
-        unknown = ", ".join(sorted(found))
+    if found.keys() - set(defaults):
+        unknown = ", ".join(sorted(found.keys() - set(defaults)))
         raise Undecodable(
             f"The stored input of {plan.name} has arguments that {plan.name}{plan.signature} does not take: {unknown}."
         )

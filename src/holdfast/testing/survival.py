@@ -164,7 +164,7 @@ class _Sweep:
         self._same_end = same_end
         self._call = call
         self._file = _file_of(call)
-        self._text = call.encoded[0]
+        self._text = call.input.text
         self._folder = folder
         self._setup = setup
         self._drive = drive

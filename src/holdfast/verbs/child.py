@@ -32,7 +32,7 @@ from holdfast.calls import (
     to_its_end,
 )
 from holdfast.clock import monotonic_us
-from holdfast.codec import Coder, coder_for, decode_input, digest, encode_error, encode_input, result_annotation
+from holdfast.codec import Coder, Input, bind_input, coder_for, decode_input, digest, encode_error, result_annotation
 from holdfast.context import RunContext
 from holdfast.errors import Fenced, NotInRun, RunError, UsageError
 from holdfast.journal.replay import Entry
@@ -163,15 +163,22 @@ class Call(Coroutine[Any, Any, R_co]):
         self._coroutine: Coroutine[Any, Any, R_co] | None = None
 
     @functools.cached_property
-    def encoded(self) -> tuple[str, str]:
-        """The input as JSON text, and its digest; raises if it cannot be stored."""
-        return encode_input(self.agent.fn, self.args, self.kwargs)
+    def input(self) -> Input:
+        """What is stored of it, defaults included; raises if it cannot be stored."""
+        return bind_input(self.agent.fn, self.args, self.kwargs)
 
     @classmethod
-    def decoded(cls: type[Call[R]], agent: Agent[..., R], text: str) -> Call[R]:
-        """The call that was stored."""
-        args, kwargs = decode_input(agent.fn, text)
+    def decoded(cls: type[Call[R]], agent: Agent[..., R], text: str, defaults: tuple[str, ...] = ()) -> Call[R]:
+        """The call that was stored; `defaults` are the arguments that were not given."""
+        args, kwargs = decode_input(agent.fn, text, defaults)
         return cls(agent, args, kwargs)
+
+    @classmethod
+    def stored(cls: type[Call[R]], agent: Agent[..., R], given: Input) -> Call[R]:
+        """A call to be started with what was stored, without being read."""
+        call = cls(agent, (), {})
+        call.input = given
+        return call
 
     def durable_name(self) -> str:
         return self.agent.name
@@ -281,8 +288,7 @@ async def _await_child(call: Call[R]) -> R:
     run = scope.run
     if run.halted:
         await run.check(scope)
-    _, args_digest = call.encoded
-    entry = run.claim(scope, call.agent.name, args_digest, None)
+    entry = run.claim(scope, call.agent.name, call.input.given, None)
     if run.is_clean_up(scope):
         return await clean_up(scope, _answer_or_wait(scope, call, entry))
     return await _answer_or_wait(scope, call, entry)
@@ -298,7 +304,7 @@ async def _answer_or_wait(scope: Scope, call: Call[R], entry: Entry | None) -> R
                 await _end_child(scope, entry.key, _child_of(run, entry.key, entry))  # a crash may have come in between
             raise
         return value
-    if entry is not None and entry.digest != call.encoded[1]:
+    if entry is not None and entry.digest != call.input.given:
         call = Call.decoded(call.agent, run.text(entry.args))  # the child was begun with that
     if run.gate is not None:
         try:
@@ -321,16 +327,19 @@ async def _start_once(
 ) -> tuple[str, RunId, asyncio.CancelledError | None]:
     """Store the child run unless it is stored; the key of the call, the child, and the cancellation that came."""
     run = scope.run
-    args_text, args_digest = call.encoded
+    given = call.input.given
     if entry is None:
-        await run.refuse_left_over(scope, call.agent.name, args_digest)
+        await run.refuse_left_over(scope, call.agent.name, given)
         key = run.new_key(scope, call.agent.name, None)
     else:
         key = entry.key
     started = _child_of(run, key, entry)
     if entry is None or entry.child is None:
-        payload = json.dumps({"run": started})
-        run.journal.add(Kind.child, key, call.agent.name, digest=args_digest, args=args_text, payload=payload)
+        payload = json.dumps({"run": started, "defaults": call.input.defaults})
+        run.journal.add(Kind.child, key, call.agent.name, digest=given, args=call.input.text, payload=payload)
+    else:  # it may be stored with what it was called with then, whatever the code calls it with by now
+        defaults = tuple(json.loads(entry.first.payload or "{}").get("defaults", ()))
+        call = Call.stored(call.agent, Input.read(run.text(entry.args), defaults))
 
     async def start_durably() -> None:
         await run.journal.barrier()
@@ -448,8 +457,7 @@ async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[st
     run = scope.run
     if run.halted:
         await run.check(scope)
-    _, args_digest = call.encoded
-    entry = run.claim(scope, call.agent.name, args_digest, None)
+    entry = run.claim(scope, call.agent.name, call.input.given, None)
     if run.gate is not None and (entry is None or entry.outcome is None):
         await run.pass_gate(scope)
     scope.in_call = True

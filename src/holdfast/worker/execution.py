@@ -26,6 +26,7 @@ from holdfast.verbs.child import Agent, Call
 from holdfast.verbs.timer import timeout
 from holdfast.worker.asides import Asides
 from holdfast.worker.cancelling import CANCEL, Cancelling
+from holdfast.worker.starting import defaults_of
 
 _PARK_GRACE_S = 0.02
 SHORT_WAIT_US = 1_000_000  # not worth leaving memory for
@@ -196,7 +197,7 @@ class Execution:
     async def _main(self) -> Any:
         created = self._records[0]
         try:
-            call = Call.decoded(self._agent, self.run.text(created.args))
+            call = Call.decoded(self._agent, self.run.text(created.args), defaults_of(created))
         except Undecodable as error:
             await self.run.block({"why": "input does not fit", "asked": self._agent.name, "detail": str(error)})
             raise

@@ -14,7 +14,6 @@ from typing import Any
 from holdfast import control
 from holdfast.branches import install
 from holdfast.clock import now_us
-from holdfast.codec import first_parameter, schema_of
 from holdfast.config import Settings
 from holdfast.context import RunContext
 from holdfast.errors import CorruptJournal, HoldfastError, RunNotFound, StoreError, UsageError
@@ -27,7 +26,6 @@ from holdfast.model import (
     FINAL,
     Append,
     Claim,
-    Definition,
     Fence,
     Kind,
     Limit,
@@ -45,6 +43,7 @@ from holdfast.store.base import Store
 from holdfast.telemetry import info, warn
 from holdfast.verbs.child import Agent, Call
 from holdfast.version import VERSION
+from holdfast.worker.declaring import Declarations
 from holdfast.worker.execution import Execution
 from holdfast.worker.leases import Lease
 from holdfast.worker.queues import Queues
@@ -88,8 +87,7 @@ class Executor:
         self._telling_room: asyncio.TimerHandle | None = None
         self._claim_notes: dict[tuple[str, WorkerId | None, str], str] = {}
         self._opening = asyncio.Lock()
-        self._defined: set[str] = set()  # agents that clients know of
-        self._known: set[str] = set()  # agents that were looked at for that
+        self.declarations = Declarations(store, self.agents)
         for agent in agents:
             self.know(agent)
             self.executes = True
@@ -110,36 +108,8 @@ class Executor:
                 return
             install(asyncio.get_running_loop())
             await self.lease.open()
-            await self.define_agents()
+            await self.declarations.tell()
             await self.forget_dead_workers()
-
-    async def define_agents(self, *, everything: bool = False) -> None:
-        """Let clients know what the agents take; by default only of those that take more than their input."""
-        new = {
-            agent.name: json.dumps(
-                {
-                    "signals": {name: schema_of(signal.type) for name, signal in agent.signals.items()},
-                    "interrupts": agent.interrupted is not None,
-                    "queue": agent.queue,
-                    "first": first_parameter(agent.fn),
-                },
-                sort_keys=True,
-            )
-            for agent in self.agents.values()
-            if agent.name not in self._defined and (everything or agent.signals or agent.interrupted or agent.queue)
-        }
-        self._defined.update(new)
-        self._known.update(self.agents)
-        if not new:
-            return
-        known = {each.name: each for each in await self.store.definitions("agent", names=sorted(new))}
-        changed = [
-            Definition("agent", name, body, known[name].revision + 1 if name in known else 1)
-            for name, body in new.items()
-            if name not in known or known[name].body != body
-        ]
-        if changed:
-            await self.store.define(changed)
 
     async def forget_dead_workers(self) -> None:
         """Workers that died and own nothing any more are of no use to anybody."""
@@ -243,8 +213,8 @@ class Executor:
         self.know(call.agent)
         if not self.lease.is_open:
             await self.open()
-        if call.agent.name not in self._known:
-            await self.define_agents()
+        if not self.declarations.has(call.agent.name):
+            await self.declarations.tell()
         new = NewRun.of(call, run_id=run_id, thread_id=thread_id, parent_id=parent_id, tags=tags or {}, place=place)
         is_limited = self.queues.is_limited(DEFAULT_QUEUE)
         has_room = (parent_id is not None or self.free_slots > 0) and not is_limited
@@ -252,7 +222,7 @@ class Executor:
             claim = (self.lease.worker_id, self._plain_claim_note(call.agent, None, "released"))
             append = new.append(self.settings.inline_limit, claim=claim)
             row = await self._create_and_execute(append, fence)
-            check_same_start(row, call.agent.name, new.args_digest)
+            await check_same_start(self.store, row, new)
             handle = self.handle(row.id, row.thread_id)
         else:
             handle, _ = await self.put(new, fence=fence)
@@ -285,7 +255,7 @@ class Executor:
         row = await self.store.create(append, owner=None, fence=fence)
         is_new = row.nonce == append.row.nonce
         if not is_new:
-            check_same_start(row, new.agent, new.args_digest)
+            await check_same_start(self.store, row, new)
         return self.handle(row.id, row.thread_id), is_new
 
     def _plain_claim_note(self, agent: Agent[..., Any], lost: WorkerId | None, proof: str) -> str:

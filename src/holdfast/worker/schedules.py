@@ -72,6 +72,7 @@ class ScheduledStart:
     run_id: RunId
     queue: str | None
     tags: Mapping[str, str]
+    defaults: tuple[str, ...] = ()  #: of the arguments, those that were not given
 
 
 class Schedules:
@@ -105,6 +106,7 @@ class Schedules:
         overlap: str = "skip",
         missed: str | int = "latest",
         queue: str | None = None,
+        defaults: Sequence[str] = (),
     ) -> None:
         """Make a schedule, or change it; the same declaration again changes nothing.
 
@@ -127,6 +129,7 @@ class Schedules:
                     overlap=overlap,
                     missed=missed,
                     queue=queue,
+                    defaults=tuple(defaults),
                     created_at=now,
                     updated_at=now,
                 ),
@@ -327,6 +330,7 @@ class Schedules:
                 run_id=RunId(firing.run),
                 queue=state.queue,
                 tags={"schedule": state.name, "instant": stamp(firing.instant)},
+                defaults=state.defaults,
             )
         )
         faults.point("schedule.after_start")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.clock import now_us, ready_us
+from holdfast.codec import Input
 from holdfast.errors import ConflictingStart, UsageError
 from holdfast.ids import new_run_ids
-from holdfast.journal.blobs import spilled
+from holdfast.journal.blobs import spilled, stored_text
 from holdfast.journal.integrity import first_hash, record_hash, seal_row
 from holdfast.model import Append, Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
+from holdfast.store.base import Store
 from holdfast.verbs.child import Call
 from holdfast.version import VERSION
 
@@ -46,6 +48,8 @@ class NewRun:
     code: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     place: Place = field(default_factory=Place)
+    args_given: str = ""  #: digest of the arguments that were given
+    defaults: Sequence[str] = ()  #: the others, which are what they are by default
 
     @classmethod
     def of(
@@ -58,14 +62,14 @@ class NewRun:
         tags: Mapping[str, str],
         place: Place | None,
     ) -> NewRun:
-        agent, (args_text, args_digest) = call.agent, call.encoded
+        agent, given = call.agent, call.input
         place = place or Place()
         if place.queue is None and agent.queue is not None:
             place = Place(agent.queue, place.queue_key, place.priority, place.wake_at, place.is_paused)
         return cls(
             agent.name,
-            args_text,
-            args_digest,
+            given.text,
+            given.digest,
             run_id,
             thread_id,
             parent_id,
@@ -73,6 +77,8 @@ class NewRun:
             agent.code,
             tags,
             place,
+            given.given,
+            given.defaults,
         )
 
     def append(self, inline_limit: int, *, claim: tuple[WorkerId, str] | None = None) -> Append:
@@ -89,6 +95,7 @@ class NewRun:
                 "code": self.code,
                 "parent": self.parent_id,
                 "tags": dict(self.tags),
+                "defaults": list(self.defaults),
                 "holdfast": VERSION,
             }
         )
@@ -138,14 +145,28 @@ class NewRun:
         return Append(seal_row(row), 0, base, tuple(records), blobs)
 
 
-def check_same_start(row: RunRow, agent: str, args_digest: str) -> None:
-    """A second start with the same id must mean the same run."""
-    if row.agent != agent:
-        raise ConflictingStart(f"Run {row.id} exists and is of agent {row.agent!r}, not {agent!r}. Use another id.")
-    if row.input_digest != args_digest:
-        raise ConflictingStart(
-            f"Run {row.id} ({agent}) exists with other arguments. Use another id, or the same arguments."
-        )
+async def check_same_start(store: Store, row: RunRow, new: NewRun) -> None:
+    """A second start with the same id must mean the same run: of this agent, with these arguments.
+
+    They are the same if all of them are, or if those given are: a deploy in between may have changed a default.
+    """
+    if row.agent != new.agent:
+        raise ConflictingStart(f"Run {row.id} exists and is of agent {row.agent!r}, not {new.agent!r}. Use another id.")
+    if row.input_digest in (new.args_digest, new.args_given):
+        return
+    created = next(iter((await store.load(row.id) or (row, []))[1]), None)
+    if created is not None and (defaults := defaults_of(created)):
+        text = await stored_text(store, row.id, created.args)
+        if Input.read(text, defaults).given == new.args_given:
+            return
+    raise ConflictingStart(
+        f"Run {row.id} ({new.agent}) exists with other arguments. Use another id, or the same arguments."
+    )
+
+
+def defaults_of(created: Record) -> tuple[str, ...]:
+    """The arguments of a run that were not given when it was started."""
+    return tuple(json.loads(created.payload or "{}").get("defaults", ()))
 
 
 def checked_id(value: str, what: str) -> str:

@@ -89,6 +89,7 @@ class ScheduleState:
     next_at: int | None = None
     skipped: int = 0
     firing: tuple[Firing, ...] = ()
+    defaults: tuple[str, ...] = ()  #: of the arguments, those that were not given
     revision: int = 0
 
     @property
@@ -109,10 +110,8 @@ def from_definition(definition: Definition) -> ScheduleState:
     try:
         body: dict[str, Any] = json.loads(definition.body)
         firing = tuple(Firing(each["run"], each["instant"], tuple(each["replaces"])) for each in body.pop("firing"))
-        last_runs = tuple(body.pop("last_runs"))
-        return ScheduleState(
-            **body, name=definition.name, firing=firing, last_runs=last_runs, revision=definition.revision
-        )
+        body |= {"last_runs": tuple(body["last_runs"]), "defaults": tuple(body.get("defaults", ()))}
+        return ScheduleState(**body, name=definition.name, firing=firing, revision=definition.revision)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"Schedule {definition.name!r} cannot be read ({type(error).__name__}: {error}), so it does not fire. "
@@ -255,6 +254,7 @@ def redeclared(stored: ScheduleState, wanted: ScheduleState, now: int) -> Schedu
         agent=wanted.agent,
         args=wanted.args,
         args_digest=wanted.args_digest,
+        defaults=wanted.defaults,
         cron=wanted.cron,
         tz=wanted.tz,
         jitter_s=wanted.jitter_s,
