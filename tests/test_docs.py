@@ -422,6 +422,11 @@ CHANGES: dict[str, list[tuple[str, str, list[str] | None]]] = {
     "a return type that a recorded value does not fit": [
         ("async def b(n: int) -> int", "async def b(n: int) -> str", None)
     ],
+    "an optional argument added, or another default": [
+        ("async def b(n: int)", "async def b(n: int, m: int = 5)", ["f"]),
+        ("async def e(n: int)", "async def e(n: int, *, m: int = 5)", ["f"]),
+        ("async def changing()", "async def changing(m: int = 5)", ["f"]),
+    ],
 }
 
 
