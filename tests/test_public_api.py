@@ -9,8 +9,9 @@ import sys
 import holdfast
 
 NAMES = """
-    Agent AlreadyDecided AlreadySettled AmbiguousId Approval Asked Call ConflictingStart CorruptJournal Declined
-    Duration Effect EffectInDoubt EffectUndone FileChange FileEvent Holdfast HoldfastError InDoubt LeaseLost MainLine
+    Agent AlreadyDecided AlreadySettled AmbiguousId Approval Asked Call ConflictingSend ConflictingStart
+    CorruptJournal Declined Duration Effect EffectInDoubt EffectUndone FileChange FileEvent Holdfast HoldfastError
+    InDoubt LeaseLost MainLine
     NatsMessage NatsQueue NeedsHuman NestedCall NotInRun PruneResult Question QuestionChanged QuestionState QueueInfo
     Receipt ReplayMismatch ResultNotStored RetentionInfo Retry RetryLater Run RunBlocked RunCancelled RunError
     RunFailed RunFinished RunInfo RunMoved RunNotFound RunPruned Saga ScheduleInfo Settings Signal Status Step

@@ -43,7 +43,8 @@ class Administration:
     async def emit(self, event: str, value: Any = None, *, dedup: str | None = None, transaction: Any = None) -> str:
         """Emit an event: triggers on its name start runs, and runs whose agent declares such a signal receive it.
 
-        Once this returns the event will be delivered. A second one with the same `dedup` id is the first. Its id.
+        Once this returns the event will be delivered. A second one with the same `dedup` id is the first; with another
+        value it raises ConflictingSend. Its id.
         With `transaction`, a connection of your own to the same database, it is emitted if and when that is committed.
 
         Example: `await app.emit("order.paid", {"id": 7}, dedup="order-7")`

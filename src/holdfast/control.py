@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.clock import now_us, ready_us
-from holdfast.codec import schema_problems
+from holdfast.codec import is_same, schema_problems
 from holdfast.errors import (
     AlreadyDecided,
     AlreadySettled,
     AmbiguousId,
+    ConflictingSend,
     CorruptJournal,
     HoldfastError,
     QuestionChanged,
@@ -33,6 +34,7 @@ from holdfast.model import (
     Append,
     Definition,
     Kind,
+    Known,
     Letter,
     Mail,
     QuestionRow,
@@ -54,6 +56,8 @@ _WAITING = frozenset({Status.waiting, Status.sleeping, Status.in_doubt})
 _STOPPED = frozenset({Status.paused, Status.blocked, Status.quarantined})
 #: States in which a run that nobody owns may have mail that nobody has read.
 _UNSEEN = frozenset({Status.queued, Status.blocked})
+#: How dedup ids begin that are not the user's.
+_OWN = "hf:"
 _HANDLED_BY_OWNER = frozenset({"cancel", "interrupt", "answer"})
 
 
@@ -164,19 +168,44 @@ async def post(
 
 
 async def send(store: Store, run_id: RunId, name: str, value: str, *, dedup: str | None, by: str | None) -> bool:
-    """Send a signal; `value` is JSON text. False: its dedup id was known.
+    """Send a signal; `value` is JSON text. False: it was sent before, under the same dedup id.
 
-    UsageError if the run's agent declares its signals, and this is none of them or has another shape.
+    UsageError if the run's agent declares its signals, and this is none of them or has another shape. ConflictingSend
+    if something else was sent under that id.
     """
+    refuse_dedup(dedup)
     await _refuse_signal(store, await _existing(store, run_id), name, value)
     sent = await post(store, run_id, "signal", name, {"value": value, "by": actor(by)}, dedup=dedup)
+    if sent.known is not None and not _is_signal(sent.known, name, value):
+        raise ConflictingSend(
+            f"Something else was sent to run {run_id} with dedup={dedup!r} before ({sent.known.kind} "
+            f"{sent.known.key!r}, number {sent.known.number}); nothing was sent. Use another id for another message.",
+            known=str(sent.known.number),
+        )
     return sent.is_new
+
+
+def refuse_dedup(dedup: str | None) -> None:
+    """Refuse what cannot be a dedup id that a user gives."""
+    if dedup is not None and (not isinstance(dedup, str) or not dedup or dedup.startswith(_OWN)):
+        raise UsageError(
+            f"dedup= takes text that is the same whenever the message is the same, not beginning with {_OWN!r}; "
+            f"got {dedup!r}."
+        )
+
+
+def _is_signal(known: Known, name: str, value: str) -> bool:
+    """Is it this signal that was accepted? Of a run that was pruned nobody knows."""
+    if not known.body:
+        return True
+    return (known.kind, known.key) == ("signal", name) and is_same(json.loads(known.body)["value"], value)
 
 
 async def send_later(
     store: Store, transaction: Any, run_id: RunId, name: str, value: str, *, dedup: str | None, by: str | None
 ) -> None:
     """Send a signal once a transaction of the user's own is committed. The run may be started by the same one."""
+    refuse_dedup(dedup)
     row = await store.run(run_id)
     if row is not None:
         await _refuse_signal(store, row, name, value)
@@ -373,7 +402,7 @@ async def cancel(store: Store, run_id: RunId, *, by: str | None, note: str, kill
         cleans_up = row.owner is not None or bool((row.reason or {}).get("cleanup"))
         if not kill and (not is_free or (cleans_up and row.status is not Status.paused)):
             try:
-                await post(store, run_id, "cancel", "", act, dedup=f"cancel:{row.epoch}")
+                await post(store, run_id, "cancel", "", act, dedup=f"{_OWN}cancel:{row.epoch}")
             except _Unowned:
                 continue
             except RunFinished as finished:

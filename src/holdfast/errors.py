@@ -19,6 +19,7 @@
     │   ├── RunBlocked             the run needs a fix before it can go on
     │   └── NeedsHuman             the run is parked until a person decides
     ├── ConflictingStart           a run with this id exists, with another agent or input
+    ├── ConflictingSend            something else was sent or emitted under this dedup id
     ├── RunNotFound                no run with this id
     ├── AmbiguousId                an id prefix that fits several runs
     ├── AlreadySettled             an effect in doubt was settled before
@@ -163,6 +164,14 @@ class NeedsHuman(RunError):
 
 class ConflictingStart(HoldfastError):
     """A run with this id exists already, with another agent or other arguments."""
+
+
+class ConflictingSend(HoldfastError):
+    """Something else was sent or emitted under this dedup id before; `known` is its id. Nothing was sent now."""
+
+    def __init__(self, message: str, *, known: str = "") -> None:
+        super().__init__(message)
+        self.known = known
 
 
 class RunNotFound(HoldfastError):

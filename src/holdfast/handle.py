@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast import control
@@ -13,6 +14,7 @@ from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import Coder, coder_for, coder_of, decode_error, digest, encode_error
 from holdfast.context import RunContext
 from holdfast.errors import (
+    ConflictingSend,
     CorruptJournal,
     NeedsHuman,
     RunBlocked,
@@ -408,10 +410,11 @@ class Run(Generic[R_co]):
         by: str | None = None,
         transaction: Any = None,
     ) -> bool:
-        """Send a signal: kept in order until the run receives it. False: one with this `dedup` id was sent before.
+        """Send a signal: kept in order until the run receives it. False: it was sent before, under this `dedup` id.
 
         A value of the wrong shape, or a signal that the agent does not declare, raises UsageError and is not
-        delivered; RunFinished if the run has ended. Inside a run this is a durable call: a replay does not send twice.
+        delivered; ConflictingSend if something else has this `dedup` id; RunFinished if the run has ended. Inside a run
+        this is a durable call: a replay does not send twice.
         With `transaction`, a connection of your own to the same database, it is sent if and when that is committed.
 
         Example: `await run.send("approved", True, dedup="click-17")`
@@ -430,10 +433,12 @@ class Run(Generic[R_co]):
     async def _send_in_run(self, name: str, text: str, dedup: str | None, by: str | None) -> Any:
         async def send(run_id: str, name: str, text: str) -> bool:
             info = this_step()
-            is_new = await control.send(
-                self._store, self.id, name, text, dedup=dedup or info.idempotency_key, by=by or f"run {info.run_id}"
-            )
-            return is_new or dedup is None  # its own id was known: it was sent just before a crash
+            by_whom = by or f"run {info.run_id}"
+            if dedup is not None:
+                return await control.send(self._store, self.id, name, text, dedup=dedup, by=by_whom)
+            with suppress(ConflictingSend):  # its own id: it was sent just before a crash, whatever the code says now
+                await control.send(self._store, self.id, name, text, dedup=info.idempotency_key, by=by_whom)
+            return True
 
         return await outward("send", send, (self.id, name, text))
 

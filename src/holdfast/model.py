@@ -246,12 +246,22 @@ class Letter:
     wake: Wake
 
 
+class Known(NamedTuple):
+    """What was accepted under a dedup id."""
+
+    number: int
+    kind: str
+    key: str
+    body: str  #: empty once the run was pruned: what was said is not known any more
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """What became of mail: its number, and whether it is new (else its dedup id was known)."""
 
     number: int  #: 0: it was not accepted, because a condition did not hold
     is_new: bool
+    known: Known | None = None  #: what has its dedup id, if it is not new
 
 
 class QuestionState(StrEnum):

@@ -6,12 +6,35 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.calls import Body, Options, Retry
-from holdfast.errors import AlreadyDecided, QuestionChanged, RunFinished, RunNotFound, StoreError, UsageError
+from holdfast.errors import (
+    AlreadyDecided,
+    AlreadySettled,
+    ConflictingSend,
+    CorruptJournal,
+    QuestionChanged,
+    RunFinished,
+    RunMoved,
+    RunNotFound,
+    RunPruned,
+    StoreError,
+    UsageError,
+)
 from holdfast.scopes import in_branch
 from holdfast.verbs.effect import EffectDefinition, Rules
 from holdfast.verbs.values import this_step
 
-_REFUSALS = (UsageError, RunFinished, RunNotFound, AlreadyDecided, QuestionChanged)
+_REFUSALS = (
+    UsageError,
+    RunFinished,
+    RunNotFound,
+    RunPruned,
+    RunMoved,
+    AlreadyDecided,
+    AlreadySettled,
+    QuestionChanged,
+    ConflictingSend,
+    CorruptJournal,
+)
 
 
 async def outward(name: str, body: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -28,6 +51,11 @@ async def emit(event: str, value: Any = None, *, dedup: str | None = None) -> st
     run = in_branch("hf.emit()").run
 
     async def emit(event: str, value: Any) -> str:
-        return await run.host.emit(event, value, dedup=dedup or this_step().idempotency_key)
+        try:
+            return await run.host.emit(event, value, dedup=dedup or this_step().idempotency_key)
+        except ConflictingSend as conflict:
+            if dedup is not None:
+                raise
+            return conflict.known  # its own id: it was emitted just before a crash, whatever the code says now
 
     return str(await outward("emit", emit, (event, value)))

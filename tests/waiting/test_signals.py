@@ -175,7 +175,10 @@ def interleavings(folder: Path, *, rounds: int, seed: int) -> None:
                 await asyncio.sleep(0)
             assert await run.send(number, value, dedup=f"{value}")
             if chance.random() < 0.2:
-                assert not await run.send(number, 99, dedup=f"{value}")
+                assert not await run.send(number, value, dedup=f"{value}")
+            if chance.random() < 0.2:
+                with pytest.raises(hf.ConflictingSend):
+                    await run.send(number, 99, dedup=f"{value}")
         assert await run.result(timeout=60) == list(range(count)), f"seed {seed}, run {n}: {turns} {gaps}"
 
     async def run() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import clock
-from holdfast.errors import RunFinished, StoreError, Unserialisable, UsageError
+from holdfast.errors import ConflictingSend, RunFinished, StoreError, Unserialisable, UsageError
 from holdfast.model import RunId, Status
 from holdfast.worker.triggers import FileChange, Triggers, emit
 from holdfast.worker.triggers.events import CLAIM_US, KEPT_US
@@ -84,7 +84,9 @@ def test_a_second_event_with_the_same_dedup_id_is_the_first(tmp_path: Path) -> N
             await here.triggers.declare("paid", "ship", name="t")
             await here.triggers.declare("refunded", "back", name="u")
             first = await here.triggers.emit("paid", 1, dedup="order-7")
-            assert await here.triggers.emit("paid", 2, dedup="order-7") == first
+            assert await here.triggers.emit("paid", 1, dedup="order-7") == first
+            with pytest.raises(ConflictingSend, match="order-7"):
+                await here.triggers.emit("paid", 2, dedup="order-7")
             other = await here.triggers.emit("refunded", 3, dedup="order-7")
             assert other != first
             assert await here.triggers.emit("paid", 4) != await here.triggers.emit("paid", 4)

@@ -15,6 +15,7 @@ from holdfast.errors import (
     AlreadyDecided,
     AlreadySettled,
     AmbiguousId,
+    ConflictingSend,
     ConflictingStart,
     CorruptJournal,
     HoldfastError,
@@ -60,7 +61,14 @@ def code_of(error: BaseException) -> int:
             return USAGE
         case RunNotFound():
             return NOT_FOUND
-        case ConflictingStart() | AlreadySettled() | AlreadyDecided() | QuestionChanged() | RunFinished():
+        case (
+            ConflictingStart()
+            | ConflictingSend()
+            | AlreadySettled()
+            | AlreadyDecided()
+            | QuestionChanged()
+            | RunFinished()
+        ):
             return CONFLICT
         case RunPruned() | RunMoved():
             return CONFLICT

@@ -32,6 +32,7 @@ from holdfast.codec.functions import (
     encode_input,
     first_parameter,
     input_of,
+    is_same,
     result_annotation,
 )
 from holdfast.codec.outside import read_outside
@@ -55,6 +56,7 @@ __all__ = [
     "encode_input",
     "first_parameter",
     "input_of",
+    "is_same",
     "read_outside",
     "result_annotation",
     "roundtrip_error",

@@ -217,6 +217,11 @@ def _canonical(text: str) -> str:
     return encode_sorted(_decode_in_order(text) if '"$dict"' in text else decode(text))
 
 
+def is_same(first: str, second: str) -> bool:
+    """Are two texts of the same value? The order of dicts does not count."""
+    return first == second or _canonical(first) == _canonical(second)
+
+
 def _sort_pairs(found: dict[str, Any]) -> dict[str, Any]:
     pairs = found.get("$dict")
     return {"$dict": sorted(pairs, key=encode_sorted)} if len(found) == 1 and type(pairs) is list else found

@@ -228,7 +228,7 @@ class Store(Protocol):
         `wake` sees the run's row inside the transaction, refuses the mail by raising, and may give an unowned run a
         new row (same epoch, same head). It may be called several times, on any thread, while others wait for the
         store: it must be fast and do nothing but decide. A known dedup id changes nothing and asks nobody: what was
-        accepted once stays so, also for a run that has ended since.
+        accepted once stays so, also for a run that has ended since. The answer tells what that was.
         `expected`: the number of the last mail that the sender knows of; not accepted if there is a later one.
         `decides`: (new state, digest of what was shown): the question `mail.key` of the run must be open and show
         that, and is decided in the same commit, with `by` and `note` from the mail's body; else it is not accepted.

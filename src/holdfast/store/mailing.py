@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import HoldfastError, RunNotFound
-from holdfast.model import Mail, QuestionState, RunId, RunRow, Sent, Wake
+from holdfast.model import Known, Mail, QuestionState, RunId, RunRow, Sent, Wake
 from holdfast.store import rows
 
 
@@ -54,9 +54,9 @@ def decider(mail: Mail) -> tuple[str | None, str]:
 class Mailbag:
     """The runs that mail comes for, as they are in one transaction, and what of them is to be written."""
 
-    def __init__(self, runs: dict[RunId, RunRow | HoldfastError], known: dict[tuple[RunId, str], int]) -> None:
+    def __init__(self, runs: dict[RunId, RunRow | HoldfastError], known: dict[tuple[RunId, str], Known]) -> None:
         self._runs = runs
-        self._known = known  # numbers by dedup id
+        self._known = known  # by dedup id
         self._counted: set[RunId] = set()
         self._woken: set[RunId] = set()
         self.mail: list[rows.Values] = []  #: to be inserted
@@ -71,8 +71,8 @@ class Mailbag:
         row = self._runs.get(mail.run_id)
         if row is None:
             raise RunNotFound(f"There is no run {mail.run_id} in this store.")
-        if mail.dedup is not None and (number := self._known.get((mail.run_id, mail.dedup))) is not None:
-            return Sent(number, is_new=False)
+        if mail.dedup is not None and (known := self._known.get((mail.run_id, mail.dedup))) is not None:
+            return Sent(known.number, is_new=False, known=known)
         if isinstance(row, HoldfastError):
             raise row
         woken = wake_row(delivery.wake, row)
@@ -83,7 +83,7 @@ class Mailbag:
         number = row.mail + 1
         self.mail.append(rows.mail_parameters(mail, number))
         if mail.dedup is not None:
-            self._known[mail.run_id, mail.dedup] = number
+            self._known[mail.run_id, mail.dedup] = Known(number, mail.kind, mail.key, mail.body)
         if woken is not None and row.owner is None:
             self._woken.add(row.id)
             row = woken

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import CorruptJournal, HoldfastError
-from holdfast.model import Append, Applied, Mail, QuestionState, RunId, RunRow, Sent
+from holdfast.model import Append, Applied, Known, Mail, QuestionState, RunId, RunRow, Sent
 from holdfast.store import postgres_apply as apply
 from holdfast.store import rows
 from holdfast.store.mailing import Delivery, Mailbag, WakeError, decider
@@ -85,7 +85,7 @@ class _Mailbag(Mailbag):
     def __init__(
         self,
         runs: dict[RunId, RunRow | HoldfastError],
-        known: dict[tuple[RunId, str], int],
+        known: dict[tuple[RunId, str], Known],
         accepted: dict[int, int],
         shown: dict[tuple[RunId, str], str],
     ) -> None:
@@ -104,13 +104,13 @@ class _Mailbag(Mailbag):
         runs: dict[RunId, RunRow | HoldfastError],
         again: bool,
     ) -> _Mailbag:
-        known: dict[tuple[RunId, str], int] = {}
+        known: dict[tuple[RunId, str], Known] = {}
         dedups = [(each.mail.run_id, each.mail.dedup) for each in deliveries if each.mail.dedup is not None]
         if dedups:
-            for run_id, dedup, number in await connection.fetch(
+            for run_id, dedup, *found in await connection.fetch(
                 queries["known_mail"], *zip(*dedups, strict=True), timeout=STATEMENT_S
             ):
-                known[RunId(run_id), dedup] = number
+                known[RunId(run_id), dedup] = Known(*found)
         accepted: dict[int, int] = {}
         if again and deliveries:
             very = [

@@ -23,6 +23,7 @@ from holdfast.model import (
     Claim,
     Definition,
     Fence,
+    Known,
     Landing,
     Limit,
     Mail,
@@ -259,9 +260,10 @@ class Transaction:
         self.execute(self._queries["touch_run"], (mail.run_id,))
         return Sent(int(number), is_new=True)
 
-    def known_mail(self, ids: list[tuple[RunId, str]]) -> dict[tuple[RunId, str], int]:
-        """The numbers of mail with these dedup ids."""
-        return {(RunId(run_id), dedup): number for run_id, dedup, number in self.found("known_mail", list(ids))}
+    def known_mail(self, ids: list[tuple[RunId, str]]) -> dict[tuple[RunId, str], Known]:
+        """The mail that has these dedup ids."""
+        found = self.found("known_mail", list(ids))
+        return {(RunId(run_id), dedup): Known(*known) for run_id, dedup, *known in found}
 
     def decide_question(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
-from holdfast.model import Letter, Mail, QuestionState, RunId, RunRow, Sent
+from holdfast.model import Known, Letter, Mail, QuestionState, RunId, RunRow, Sent
 from holdfast.store import rows
 from holdfast.store.mailing import Delivery, Mailbag, WakeError, decider
 from holdfast.store.sqlite_apply import Transaction
@@ -45,7 +45,7 @@ class _Mailbag(Mailbag):
         self,
         transaction: Transaction,
         runs: dict[RunId, RunRow | HoldfastError],
-        known: dict[tuple[RunId, str], int],
+        known: dict[tuple[RunId, str], Known],
     ) -> None:
         super().__init__(runs, known)
         self._transaction = transaction

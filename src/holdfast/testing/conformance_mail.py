@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Awaitable
 
 from holdfast.errors import RunFinished, RunNotFound, StoreError
-from holdfast.model import Applied, Definition, Kind, QuestionState, RunId, RunRow, Sent, Status
+from holdfast.model import Applied, Definition, Kind, Known, QuestionState, RunId, RunRow, Sent, Status
 from holdfast.testing.samples import (
     ALICE,
     START,
@@ -130,13 +130,19 @@ async def a_known_dedup_id_changes_nothing(make: MakeStore) -> None:
             raise RunFinished(f"{row.id} has ended", status=row.status)
 
         again = dataclasses.replace(mail, body="2", at=START + 1)
-        assert await store.send(again, wake=refuse) == Sent(1, is_new=False), "it was accepted once, and stays so"
+        known = Known(1, mail.kind, mail.key, "1")
+        assert await store.send(again, wake=refuse) == Sent(1, False, known), "it was accepted once, and stays so"
+        assert await other.send(again, wake=refuse) == Sent(1, False, known), "whoever asks is told what that was"
         assert await store.run(row.id) == before
         assert await store.mail(row.id, after=0) == [dataclasses.replace(mail, number=1)]
         assert await store.send(mail_for(row.id, dedup="d2"), wake=left) == Sent(2, is_new=True)
         assert await store.send(mail_for(row.id), wake=left) == Sent(3, is_new=True)
         assert await store.send(mail_for(row.id), wake=left) == Sent(4, is_new=True)
         assert await store.send(mail_for(other_run.id, dedup="d1"), wake=left) == Sent(1, is_new=True)
+        both = [mail_for(row.id, body, dedup="“d5”") for body in ("{“5”}", "{“6”}")]
+        first, second = await asyncio.gather(*(store.send(each, wake=left) for each in both))
+        assert first == Sent(5, is_new=True)
+        assert second == Sent(5, False, Known(5, mail.kind, mail.key, "{“5”}")), "also in the same commit"
 
 
 async def mail_can_depend_on_what_its_sender_knows(make: MakeStore) -> None:

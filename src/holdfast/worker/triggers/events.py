@@ -17,8 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast import faults
-from holdfast.codec import MISSING, blob_digest, coder_for, coder_of
-from holdfast.errors import HoldfastError, RunFinished, RunMoved, RunNotFound, StoreError, Undecodable, UsageError
+from holdfast.codec import MISSING, blob_digest, coder_for, coder_of, is_same
+from holdfast.errors import (
+    ConflictingSend,
+    HoldfastError,
+    RunFinished,
+    RunMoved,
+    RunNotFound,
+    StoreError,
+    Undecodable,
+    UsageError,
+)
 from holdfast.ids import new_uuid
 from holdfast.model import FINAL, Definition, RunFilter, RunId, Status
 from holdfast.store.base import Store
@@ -47,15 +56,28 @@ _LISTENING: Final = frozenset(Status) - FINAL - {Status.quarantined}
 
 
 async def emit(store: Store, name: str, *, value: object, dedup: str | None, now: int, within: Any = None) -> str:
-    """Store an event, for a worker to deliver; its id. With a known dedup id nothing is stored: it is the first one.
+    """Store an event, for a worker to deliver; its id. With a known dedup id nothing is stored: it is the first one,
+    or ConflictingSend if that says something else.
 
     `within`: a transaction of the user's own, with which it is stored.
 
     Example: `await emit(store, "order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
     """
     new = _definition(name, value, dedup=dedup, now=now, due_at=now)
-    await store.define([new], within=within)
+    if not (await store.define([new], within=within))[0]:
+        await _refuse_other(store, new, name, dedup)
     return new.name
+
+
+async def _refuse_other(store: Store, new: Definition, name: str, dedup: str | None) -> None:
+    """An event with this id exists: it must say the same. One that is not committed yet is not looked at."""
+    for known in await store.definitions(EVENT, names=[new.name]):
+        if not is_same(body_of(known)["value"], body_of(new)["value"]):
+            raise ConflictingSend(
+                f"Event {name!r} was emitted with dedup={dedup!r} and another value before; nothing was emitted. Use "
+                "another id for another event.",
+                known=new.name,
+            )
 
 
 def _definition(name: str, value: object, *, dedup: str | None, now: int, due_at: int) -> Definition:
@@ -123,7 +145,9 @@ class Events:
         Example: `await events.emit("order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
         """
         new = _definition(name, value, dedup=dedup, now=now, due_at=now + CLAIM_US)
-        if (await self._store.define([new]))[0]:
+        if not (await self._store.define([new]))[0]:
+            await _refuse_other(self._store, new, name, dedup)
+        else:
             try:
                 await self._deliver(_read([new]), now)
                 await self._tally.flush()

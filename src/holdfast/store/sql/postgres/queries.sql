@@ -126,8 +126,8 @@ JOIN {schema}.mailbox AS m
 GROUP BY v.place
 
 -- name: known_mail
--- The numbers of mail with these dedup ids.
-SELECT m.run_id, m.dedup, m.number
+-- The mail that has these dedup ids.
+SELECT m.run_id, m.dedup, m.number, m.kind, m.key, m.body
 FROM unnest($1::text[], $2::text[]) AS v (run_id, dedup)
 JOIN {schema}.mailbox AS m ON m.run_id = v.run_id AND m.dedup = v.dedup
 

@@ -220,8 +220,10 @@ SELECT max(number) FROM mailbox
 WHERE run_id = ? AND kind = ? AND key = ? AND body = ? AND at = ? AND digest = ? AND dedup IS ?
 
 -- name: known_mail
--- The numbers of mail with these dedup ids.
-SELECT CAST(json_group_array(json_array(mailbox.run_id, mailbox.dedup, mailbox.number)) AS BLOB)
+-- The mail that has these dedup ids.
+SELECT CAST(json_group_array(json_array(
+    mailbox.run_id, mailbox.dedup, mailbox.number, mailbox.kind, mailbox.key, mailbox.body
+)) AS BLOB)
 FROM (VALUES [[(?, ?)]]) AS v CROSS JOIN mailbox
 WHERE mailbox.run_id = v.column1 AND mailbox.dedup = v.column2
 
