@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import control
+from holdfast.acts import look, refused
 from holdfast.errors import UsageError
 from holdfast.handle import Run
 from holdfast.model import RunFilter, Status
 from holdfast.retention import PruneResult, Retention, RetentionInfo, prune
-from holdfast.scopes import scope_or_none
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent, Call
 from holdfast.worker.executor import Executor
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from holdfast.worker.schedules import Schedules
     from holdfast.worker.timetable import ScheduleInfo
     from holdfast.worker.triggers import Source, TriggerInfo, Triggers
+
+
+_EFFECT = "do it in the body of an effect there"
 
 
 class Administration:
@@ -40,6 +43,7 @@ class Administration:
         row = await control.find(self._store, run_id)
         return self.executor.handle(row.id, row.thread_id)
 
+    @refused("use `await hf.emit(…)` there")
     async def emit(self, event: str, value: Any = None, *, dedup: str | None = None, transaction: Any = None) -> str:
         """Emit an event: triggers on its name start runs, and runs whose agent declares such a signal receive it.
 
@@ -49,10 +53,9 @@ class Administration:
 
         Example: `await app.emit("order.paid", {"id": 7}, dedup="order-7")`
         """
-        if (scope := scope_or_none()) is not None and scope.body is None:
-            raise UsageError("app.emit() was called inside a run; use `await hf.emit(…)` there.")
         return await self._triggers.emit(event, value, dedup=dedup, transaction=transaction)
 
+    @refused(_EFFECT)
     async def queue(
         self,
         name: str,
@@ -68,6 +71,7 @@ class Administration:
         """
         await self.executor.queues.set(name, concurrency=concurrency, per_key=per_key, rate=rate)
 
+    @look
     async def queues(self) -> list[QueueInfo]:
         """The queues that are declared, with how many runs they have.
 
@@ -82,6 +86,7 @@ class Administration:
             counts.append(len(rows))
         return counts[0], counts[1]
 
+    @refused(_EFFECT)
     async def pause_queue(self, name: str) -> None:
         """Take no more runs from a queue; those under way go on until they wait or end.
 
@@ -89,6 +94,7 @@ class Administration:
         """
         await self.executor.queues.pause(name)
 
+    @refused(_EFFECT)
     async def resume_queue(self, name: str) -> None:
         """Take runs from a queue again.
 
@@ -96,6 +102,7 @@ class Administration:
         """
         await self.executor.queues.resume(name)
 
+    @refused(_EFFECT)
     async def schedule(
         self,
         name: str,
@@ -130,6 +137,7 @@ class Administration:
             queue=queue or call.agent.queue,
         )
 
+    @look
     async def schedules(self) -> list[ScheduleInfo]:
         """The schedules, with their next times.
 
@@ -137,6 +145,7 @@ class Administration:
         """
         return await self._schedules.list()
 
+    @refused(_EFFECT)
     async def pause_schedule(self, name: str) -> None:
         """Let a schedule start nothing.
 
@@ -144,6 +153,7 @@ class Administration:
         """
         await self._schedules.pause(name)
 
+    @refused(_EFFECT)
     async def resume_schedule(self, name: str) -> None:
         """Let a paused schedule go on; times that passed meanwhile are not made up for.
 
@@ -151,6 +161,7 @@ class Administration:
         """
         await self._schedules.resume(name)
 
+    @refused(_EFFECT)
     async def fire_schedule(self, name: str) -> Run[Any]:
         """Start a run of a schedule now, besides its times.
 
@@ -158,6 +169,7 @@ class Administration:
         """
         return await self._found(await self._schedules.fire(name))
 
+    @refused(_EFFECT)
     async def backfill_schedule(self, name: str, start: datetime, end: datetime) -> list[Run[Any]]:
         """Start a run for each time of a schedule in a range that has none yet.
 
@@ -165,6 +177,7 @@ class Administration:
         """
         return [await self._found(run_id) for run_id in await self._schedules.backfill(name, start, end)]
 
+    @refused(_EFFECT)
     async def remove_schedule(self, name: str) -> None:
         """Forget a schedule. The runs that it started stay.
 
@@ -172,6 +185,7 @@ class Administration:
         """
         await self._schedules.remove(name)
 
+    @refused(_EFFECT)
     async def on(
         self,
         event: Source,
@@ -197,6 +211,7 @@ class Administration:
             event, agent.name, name=name, where=where, queue=queue or agent.queue, queue_key=queue_key
         )
 
+    @look
     async def triggers(self) -> list[TriggerInfo]:
         """The triggers, with what they received and started.
 
@@ -204,6 +219,7 @@ class Administration:
         """
         return await self._triggers.list()
 
+    @refused(_EFFECT)
     async def pause_trigger(self, name: str) -> None:
         """Let a trigger start nothing.
 
@@ -211,6 +227,7 @@ class Administration:
         """
         await self._triggers.pause(name)
 
+    @refused(_EFFECT)
     async def resume_trigger(self, name: str) -> None:
         """Let a paused trigger go on.
 
@@ -218,6 +235,7 @@ class Administration:
         """
         await self._triggers.resume(name)
 
+    @refused(_EFFECT)
     async def remove_trigger(self, name: str) -> None:
         """Forget a trigger. The runs that it started stay.
 
@@ -225,6 +243,7 @@ class Administration:
         """
         await self._triggers.remove(name)
 
+    @refused(_EFFECT)
     async def prune(
         self,
         *,
@@ -254,6 +273,7 @@ class Administration:
             progress=progress,
         )
 
+    @refused(_EFFECT)
     async def retain(self, agent: str, *, keep: timedelta | None) -> None:
         """Have workers prune the runs of an agent that ended longer ago than that; None takes the rule away.
 
@@ -263,6 +283,7 @@ class Administration:
         """
         await self._retention.set(agent, keep)
 
+    @look
     async def retention(self) -> list[RetentionInfo]:
         """For how long runs are kept, by agent.
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast import control
+from holdfast.acts import is_in_run, look, refused
 from holdfast.administration import Administration
 from holdfast.calls import Duration, seconds
 from holdfast.clock import now_us
@@ -27,6 +28,7 @@ from holdfast.people import InDoubt, Question
 from holdfast.retention import Retention
 from holdfast.scopes import scope_or_none
 from holdfast.store import open_store
+from holdfast.store.home import Home
 from holdfast.telemetry import info
 from holdfast.verbs.child import Agent, Call
 from holdfast.worker.attending import Attendant
@@ -114,12 +116,16 @@ class Holdfast(Administration):
         self._tending: asyncio.Task[None] | None = None
         self._drain_s = 0.0
 
+    @look
     async def __aenter__(self) -> Holdfast:
         # Not at the top: schedules and triggers take as long to load as the rest of the worker.
         from holdfast.worker.schedules import Schedules
         from holdfast.worker.triggers import Triggers
 
+        if self._agents and is_in_run():
+            raise UsageError("An app that executes runs was opened inside a run. Open one without agents=, to look.")
         await self._store.open()
+        self._store.home = Home()
         self._schedules = Schedules(self._store, self._start_scheduled, self._cancel_quietly)
         self._triggers = Triggers(self._store, self._start_triggered, self._signal)
         self._retention = Retention(self._store)
@@ -130,6 +136,7 @@ class Holdfast(Administration):
             try:
                 await executor.open()
             except BaseException:
+                self._store.home = None
                 await self._store.close()
                 raise
             outbox = Outbox(self._store, executor.put)
@@ -146,6 +153,7 @@ class Holdfast(Administration):
                 self._tending = asyncio.create_task(self._triggers.run())
         return self
 
+    @look
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -160,6 +168,7 @@ class Holdfast(Administration):
                 await self._retention.stop()
                 await executor.close(drain_s=self._drain_s)
         finally:
+            self._store.home = None
             await self._store.close()
 
     @property
@@ -175,6 +184,7 @@ class Holdfast(Administration):
 
     # starting
 
+    @refused("use `await hf.start(…)` there")
     async def start(
         self,
         call: Call[R],
@@ -204,7 +214,7 @@ class Holdfast(Administration):
         if not isinstance(call, Call):
             raise UsageError(f"start() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
         if scope_or_none() is not None:
-            raise UsageError("app.start() was called inside a run; use `await hf.start(…)` there.")
+            raise UsageError("app.start() was called in the body of a step or effect; use `hf.start` in the agent.")
         here = self._here
         wake_at = 0 if delay is None else now_us() + int(seconds(delay) * 1_000_000)
         place: Place | None = Place(queue, queue_key, priority, wake_at, paused)
@@ -255,6 +265,7 @@ class Holdfast(Administration):
     async def resume(self, token: str) -> Run[Any]: ...
     @overload
     async def resume(self, *, run_id: str, thread_id: str | None = None) -> Run[Any]: ...
+    @refused("use `await hf.resume(…)` there")
     async def resume(
         self, token: str | None = None, *, run_id: str | None = None, thread_id: str | None = None
     ) -> Run[Any]:
@@ -271,6 +282,7 @@ class Holdfast(Administration):
         await run.resume()
         return run
 
+    @look
     async def find(self, given: str) -> Run[Any]:
         """The run that an id, a token, a unique prefix or `@last` names; RunNotFound, AmbiguousId.
 
@@ -279,6 +291,7 @@ class Holdfast(Administration):
         row = await control.find(self._store, given)
         return self._here.handle(row.id, row.thread_id)
 
+    @look
     async def runs(
         self,
         *,
@@ -298,6 +311,7 @@ class Holdfast(Administration):
         dead = await self._store.dead_workers()
         return [info_of(row, is_lost=row.owner in dead) for row in await self._store.runs(which)]
 
+    @look
     async def in_doubt(self) -> list[InDoubt]:
         """The effects of all runs that a person must settle.
 
@@ -308,6 +322,7 @@ class Holdfast(Administration):
             found += await self._here.handle(row.id, row.thread_id).in_doubt()
         return found
 
+    @look
     async def questions(self, *, only_open: bool = True, limit: int = 200) -> list[Question]:
         """What all runs ask people, oldest first.
 
@@ -315,6 +330,7 @@ class Holdfast(Administration):
         """
         return [Question.of(self._store, row) for row in await self._store.questions(only_open=only_open, limit=limit)]
 
+    @look
     async def question(self, given: str) -> Question:
         """The question with this id, or the one whose id starts so.
 
@@ -330,6 +346,7 @@ class Holdfast(Administration):
 
     # acting on many
 
+    @refused("use `await hf.get(id).pause()` for each")
     async def pause_all(self, *, by: str | None = None, note: str = "", **filters: Any) -> list[str]:
         """Pause every unfinished run that the filters of `runs()` name; the ids of those paused.
 
@@ -342,6 +359,7 @@ class Holdfast(Administration):
             and await self._here.handle(RunId(run.id), ThreadId(run.thread_id)).pause(by=by, note=note) is Status.paused
         ]
 
+    @refused("use `await hf.resume(id)` for each")
     async def resume_all(self, *, by: str | None = None, note: str = "", **filters: Any) -> list[str]:
         """Have every paused run that the filters of `runs()` name go on; their ids. One about to be paused will not be.
 
@@ -352,6 +370,7 @@ class Holdfast(Administration):
         every = {run.id: run for run in [*found, *running]}
         return [run_id for run_id in every if await control.resume(self._store, RunId(run_id), by=by, note=note)]
 
+    @refused("use `await hf.get(id).cancel()` for each")
     async def cancel_all(
         self, *, by: str | None = None, note: str = "", kill: bool = False, timeout: float = 10.0, **filters: Any
     ) -> list[str]:
@@ -376,6 +395,7 @@ class Holdfast(Administration):
 
     # working
 
+    @look
     async def workers(self) -> list[WorkerInfo]:
         """The processes that execute runs of this store.
 
@@ -395,6 +415,7 @@ class Holdfast(Administration):
             for worker in await self._store.workers()
         ]
 
+    @refused("a run is executed by a worker, and is none")
     async def work(self, queues: Sequence[str] | None = None) -> None:
         """Execute runs until SIGTERM or SIGINT, or until cancelled; then hand over what is under way.
 

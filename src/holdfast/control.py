@@ -240,7 +240,7 @@ def refuse_misfit(schema: dict[str, Any] | None, value: str, what: str) -> None:
         raise UsageError(f"The value does not fit {what}: {'; '.join(found[:5])}.")
 
 
-async def interrupt(store: Store, run_id: RunId, value: str, *, by: str | None) -> int:
+async def interrupt(store: Store, run_id: RunId, value: str, *, by: str | None, dedup: str | None = None) -> int:
     """Send an interrupt; the number of its mail."""
     row = await _existing(store, run_id)
     if not (await definition(store, row.agent)).get("interrupts"):
@@ -248,7 +248,7 @@ async def interrupt(store: Store, run_id: RunId, value: str, *, by: str | None) 
             f"{row.agent} does not handle interrupts: declare a handler with @{row.agent}.on_interrupt, and have a "
             "worker with that code take it up."
         )
-    return (await post(store, run_id, "interrupt", "", {"value": value, "by": actor(by)})).number
+    return (await post(store, run_id, "interrupt", "", {"value": value, "by": actor(by)}, dedup=dedup)).number
 
 
 async def _existing(store: Store, run_id: RunId) -> RunRow:
@@ -263,11 +263,18 @@ async def _existing(store: Store, run_id: RunId) -> RunRow:
 
 
 async def decide(
-    store: Store, row: QuestionRow, state: QuestionState, value: str | None, *, by: str | None, note: str
+    store: Store,
+    row: QuestionRow,
+    state: QuestionState,
+    value: str | None,
+    *,
+    by: str | None,
+    note: str,
+    dedup: str | None = None,
 ) -> None:
     """Answer or decline a question, as it was shown. The first decision counts."""
     body = {"value": value, "declined": state is QuestionState.declined, "by": actor(by), "note": note}
-    mail = letter(row.run_id, "answer", row.key, body)
+    mail = letter(row.run_id, "answer", row.key, body, dedup=dedup)
     try:
         if (await store.send(mail, wake=waking("answer", row.key), decides=(state, row.shown))).number:
             return
@@ -296,9 +303,21 @@ async def withdraw_questions(store: Store, run_id: RunId) -> None:
 # pause, resume, cancel
 
 
-async def pause(store: Store, run_id: RunId, *, by: str | None, note: str) -> Status:
+def _act(by: str | None, note: str, own_id: str) -> dict[str, str]:
+    """Who does something, and why; `own_id` names the act of a run that does it to another."""
+    return {"by": actor(by), "note": note, **({"id": own_id} if own_id else {})}
+
+
+async def was_done(store: Store, run_id: RunId, own_id: str) -> bool:
+    """Did a run that was cut off act on this one before? Its id is in the mail, or in the journal."""
+    if any(own_id in mail.body for mail in await store.mail(run_id, after=0)):
+        return True
+    return any(r.kind == Kind.noted and own_id in (r.payload or "") for r in await store.records(run_id))
+
+
+async def pause(store: Store, run_id: RunId, *, by: str | None, note: str, own_id: str = "") -> Status:
     """Stop a run at its next durable boundary: `paused`, or what it is if it has ended, or is blocked anyway."""
-    act = {"by": actor(by), "note": note}
+    act = _act(by, note, own_id)
     while True:
         row = await _existing(store, run_id)
         if row.status.is_final or row.status in _STOPPED:
@@ -314,7 +333,8 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str) -> St
             except RunFinished as finished:
                 return Status(finished.status)
             return Status.paused
-        reason = {**(row.reason or {}), "why": "paused", "was": row.status, "wake_at": row.wake_at, **act}
+        told = {"by": act["by"], "note": note}
+        reason = {**(row.reason or {}), "why": "paused", "was": row.status, "wake_at": row.wake_at, **told}
         if row.status is Status.running:
             reason["was"] = Status.queued
         reason.setdefault("mail", row.mail)
@@ -330,9 +350,32 @@ def _seized(row: RunRow, dead: Mapping[WorkerId, str]) -> dict[str, str]:
     return {} if row.owner is None else {"seized": dead.get(row.owner, "")}
 
 
-async def resume(store: Store, run_id: RunId, *, by: str | None, note: str) -> bool:
+async def go_on(
+    store: Store, run_id: RunId, *, by: str | None, note: str, own_id: str = "", requeues: bool = True
+) -> None:
+    """Have a run go on: paused, it goes on; blocked, any worker tries it again, unless the caller does (`requeues`).
+
+    A run that has ended is left alone, and one that waits: it goes on by itself when what it waits for comes.
+    """
+    row = await store.run(run_id)
+    if row is None:
+        raise RunNotFound(f"There is no run {run_id} in {store.url}.")
+    if row.status is Status.quarantined:
+        raise CorruptJournal((row.reason or {}).get("detail", f"Run {run_id} is quarantined."), run_id=run_id)
+    refuse_empty(row)
+    refuse_elsewhere(row)
+    if row.status.is_final:
+        return
+    is_stopped = row.owner is None and row.status not in (Status.waiting, Status.sleeping, Status.paused)
+    if row.status not in _WAITING or row.owner is not None:  # it is paused, or may be about to be
+        await resume(store, run_id, by=by, note=note, own_id="" if is_stopped else own_id)
+    if requeues and is_stopped:
+        await requeue(store, run_id, by=by, note=note, own_id=own_id)
+
+
+async def resume(store: Store, run_id: RunId, *, by: str | None, note: str, own_id: str = "") -> bool:
     """Have a paused run go on; False if it is not paused. One that is about to be paused will not be."""
-    act = {"by": actor(by), "note": note}
+    act = _act(by, note, own_id)
     while True:
         row = await _existing(store, run_id)
         if row.owner is not None or row.status in _UNSEEN:
@@ -362,9 +405,9 @@ async def resume(store: Store, run_id: RunId, *, by: str | None, note: str) -> b
             return True
 
 
-async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str) -> None:
+async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str, own_id: str = "") -> None:
     """Have any worker try a run again that is blocked, or whose time has not come."""
-    act = {"by": actor(by), "note": note}
+    act = _act(by, note, own_id)
     while True:
         row = await _existing(store, run_id)
         if row.owner is not None or row.status.is_final or row.status is Status.queued:
@@ -383,13 +426,15 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str) -> 
             return
 
 
-async def cancel(store: Store, run_id: RunId, *, by: str | None, note: str, kill: bool = False) -> Status | None:
+async def cancel(
+    store: Store, run_id: RunId, *, by: str | None, note: str, kill: bool = False, own_id: str = ""
+) -> Status | None:
     """Have a run cancelled: how it ended, or None if its owner was told and has not answered yet.
 
     One that nobody has, and that has nothing to undo, is cancelled at once; so is any run with `kill`, whose owner is
     fenced and hears of it with its next write. Its children follow.
     """
-    act = {"by": actor(by), "note": note}
+    act = _act(by, note, own_id)
     while True:
         row = await _existing(store, run_id)
         if row.status.is_final:
@@ -483,14 +528,23 @@ async def runs_in_doubt(store: Store) -> list[RunRow]:
 
 
 async def resolve(
-    store: Store, run_id: RunId, key: str, verdict: dict[str, Any], *, attempt: int, by: str | None, note: str
+    store: Store,
+    run_id: RunId,
+    key: str,
+    verdict: dict[str, Any],
+    *,
+    attempt: int,
+    by: str | None,
+    note: str,
+    dedup: str | None = None,
 ) -> None:
-    """Store a person's verdict on an effect in doubt.
+    """Store a person's verdict on an effect in doubt. The same one again, known by its `dedup` id, is the first.
 
     `verdict` is {"verdict": landed|not_landed|failed, "value"|"error": JSON text}.
     The run's owner acts on it, now or when the run is taken up again; a parked run is made claimable.
     """
-    while not await _send_verdict(store, run_id, key, verdict, attempt=attempt, by=by, note=note):
+    said = {**verdict, "attempt": attempt, "actor": actor(by), "note": note}
+    while not await _send_verdict(store, run_id, key, said, attempt=attempt, dedup=dedup):
         pass  # somebody sent something in between: look again whether it settled this call
 
 
@@ -504,8 +558,10 @@ def _not_asked(row: RunRow, key: str) -> str:
 
 
 async def _send_verdict(
-    store: Store, run_id: RunId, key: str, verdict: dict[str, Any], *, attempt: int, by: str | None, note: str
+    store: Store, run_id: RunId, key: str, said: dict[str, Any], *, attempt: int, dedup: str | None
 ) -> bool:
+    if dedup is not None and any(mail.dedup == dedup for mail in await store.mail(run_id, after=0)):
+        return True
     loaded = await store.load(run_id)
     if loaded is None:
         raise RunNotFound(f"There is no run {run_id} in {store.url}.")
@@ -532,10 +588,9 @@ async def _send_verdict(
     told = (m for m in await store.mail(run_id, after=0) if m.kind == "resolve" and m.key == key)
     if any(mail.number not in replay.consumed_mail for mail in told):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")
-    said = {**verdict, "attempt": attempt, "actor": actor(by), "note": note}
     if not entry.is_in_doubt:
-        said["left_over"] = True  # nobody was asked: the code does not make the call
-    mail = letter(run_id, "resolve", key, said)
+        said = {**said, "left_over": True}  # nobody was asked: the code does not make the call
+    mail = letter(run_id, "resolve", key, said, dedup=dedup)
     try:
         return (await store.send(mail, wake=waking("resolve", key), expected=row.mail)).number > 0
     except RunFinished:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast import control
-from holdfast.calls import answer, remember_key
-from holdfast.clock import monotonic_us, now_us
-from holdfast.codec import Coder, coder_for, coder_of, decode_error, digest, encode_error
-from holdfast.context import RunContext
+from holdfast.acts import durable, is_in_run, look, refused
+from holdfast.clock import monotonic_us
+from holdfast.codec import Coder, coder_for, coder_of, decode_error
 from holdfast.errors import (
     ConflictingSend,
     CorruptJournal,
@@ -20,7 +20,6 @@ from holdfast.errors import (
     RunBlocked,
     RunCancelled,
     RunFailed,
-    RunFinished,
     RunNotFound,
     UsageError,
 )
@@ -37,22 +36,23 @@ from holdfast.journal.blobs import stored_text
 from holdfast.journal.integrity import check_records, check_row
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
 from holdfast.journal.verification import Verification, verify
-from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId
-from holdfast.outward import outward
+from holdfast.model import Kind, QuestionRow, QuestionState, Record, RunId, RunRow, Status, ThreadId
+from holdfast.outward import Awaited, outward, recorded, wait_for
 from holdfast.people import InDoubt, Question
-from holdfast.scopes import in_branch, scope_or_none
+from holdfast.replies import REPLY, Replies
+from holdfast.scopes import in_branch
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent
 from holdfast.verbs.signal import Signal
 from holdfast.verbs.values import this_step
-from holdfast.waits import WaitCall, waiting
 
 R_co = TypeVar("R_co", covariant=True)
 
 _POLL_S = 0.05
 _STUCK = frozenset({Status.blocked, Status.in_doubt, Status.quarantined})
-_REPLY_NAME = "hf:interrupt.end"
+_REPLY = "hf:reply"
 _RESULT = "hf:result"
+_DONE = {"pause": Status.paused.value, "cancel": Status.cancelled.value, "resume": ""}
 _END: Coder[tuple[str, str, str]] = coder_for(tuple[str, str, str])  # agent, status, what it ended with
 
 
@@ -119,6 +119,7 @@ class Run(Generic[R_co]):
 
     # looking
 
+    @look
     async def info(self) -> RunInfo:
         """Where the run stands, in one object.
 
@@ -135,15 +136,18 @@ class Run(Generic[R_co]):
             return True
         return all(worker.id != row.owner for worker in await self._store.workers())
 
+    @look
     async def status(self) -> Status:
         """Where the run stands, in one word."""
         return (await self._row()).status
 
+    @look
     async def history(self) -> list[TimelineItem]:
         """Everything that happened, in order: calls, attempts, outages, settlements."""
         row, records = await self._load()
         return timeline_of(row, records, is_lost=await self._is_lost(row))
 
+    @look
     async def states(self) -> list[Any]:
         """The states that a reducer went through, the first one included, as plain values.
 
@@ -160,31 +164,38 @@ class Run(Generic[R_co]):
                 states.append(coder.loads(text, what=record.key)[0])
         return states
 
+    @look
     async def receipts(self) -> list[Receipt]:
         """One for each time the run was resumed: what was replayed, what was executed, what that saved."""
         return receipts_of(*await self._load())
 
+    @look
     async def verify_journal(self) -> Verification:
         """Check every stored byte of the run against its hashes; nothing is changed."""
         return await verify(self._store, self.id)
 
+    @durable
     async def in_doubt(self) -> list[InDoubt]:
-        """The effects that may or may not have happened and that a person must settle."""
-        row, records = await self._load()
-        return [
-            InDoubt(self._store, self.id, d.key, d.name, d.attempt, d.args, d.idempotency_key, d.since, d.cause)
-            for d in open_doubts(row, records)
-        ]
+        """The effects that may or may not have happened and that a person must settle.
+
+        Inside a run what it finds is recorded, as that of a step: a replay settles the same ones.
+        """
+
+        async def find(run_id: str) -> list[dict[str, Any]]:
+            return [asdict(doubt) for doubt in open_doubts(*await self._load())]
+
+        found = await (recorded("in_doubt", find, (self.id,)) if is_in_run() else find(self.id))
+        return [InDoubt(self._store, self.id, **each) for each in found]
 
     # waiting
 
+    @durable
     async def result(self, timeout: float | None = None) -> R_co:
         """Wait for the end of the run: what the agent returned, or RunFailed, RunCancelled, RunBlocked, NeedsHuman.
 
         Example: `text = await run.result(timeout=60)`
         """
-        scope = scope_or_none()
-        if scope is not None and scope.body is None:
+        if is_in_run():
             awaited: R_co = await self._result_in_run(timeout)
             return awaited
         async with asyncio.timeout(timeout):
@@ -193,51 +204,25 @@ class Run(Generic[R_co]):
         return value
 
     async def _result_in_run(self, timeout: float | None) -> Any:
-        """Inside a run, waiting for another run is a durable wait: without a process, and a replay has it at once."""
-        scope = in_branch("Run.result()")
-        run = scope.run
-        if run.halted:
-            await run.check(scope)
-        entry = run.claim(scope, _RESULT, digest(self.id), None)
-        if entry is not None and entry.answers(run.replay.code):
-            agent, status, text = await answer(scope, entry, _END, ())
-            return self._outcome(Status(status), None, text, self._coder(agent))
-        due_us = None if timeout is None else now_us() + int(timeout * 1_000_000)
-        async with waiting(scope, _RESULT, entry, due_us=due_us, digest=digest(self.id)) as call:
-            if (entry is not None and entry.decided is not None) or not await self._wait_in_run(run, call):
-                if entry is None or entry.decided is None:
-                    await call.decide({"expired": True})
-                error = TimeoutError(f"run {run.id}: {self.id} did not end in time")
-                await call.end(Kind.failed, encode_error(error))
-                raise remember_key(error, call.key)
-            with run.busy():
-                row, text = await self._end()
-            await call.end(Kind.done, _END.dumps((row.agent, row.status.value, text)))
-        return self._outcome(row.status, None, text, self._coder(row.agent))
+        own_id = in_branch("Run.result()").run.id
 
-    async def _wait_in_run(self, run: RunContext, call: WaitCall) -> bool:
-        """Wait for the end of this run. A child tells of it; another one is looked at from time to time."""
-        poll_us = 100_000
-        while True:
-            run.ended_children.discard(self.id)
-            with run.busy():
-                row = await self._row()
-            if row.status.is_final:
-                return True
-            if call.due_us is not None and now_us() >= call.due_us:
-                return False
-            if self.id in run.ended_children:
-                continue
-            due_us = call.due_us
-            if row.parent_id != run.id:
-                due_us = min(now_us() + poll_us, due_us or now_us() + poll_us)
-                poll_us = min(poll_us * 2, 60_000_000)
-            await run.wait(call.key, "child", {"name": "result", "child": self.id}, due_us=due_us)
+        async def find_end() -> tuple[tuple[str, str, str] | None, bool]:
+            row = await self._row()
+            is_told = row.parent_id == own_id  # a child tells of its end
+            if not row.status.is_final:
+                return None, is_told
+            row, text = await self._end()
+            return (row.agent, row.status.value, text), is_told
+
+        awaited = Awaited("Run.result()", _RESULT, self.id, self.id, f"{self.id} did not end in time")
+        agent, status, text = await wait_for(awaited, find_end, _END, timeout)
+        return self._outcome(Status(status), None, text, self._coder(agent))
 
     def _coder(self, agent_name: str) -> Coder[Any]:
         agent = self._here.agents.get(agent_name) if self._here is not None else None
         return agent.coder if agent is not None else coder_for(Any)
 
+    @look
     async def ended(self, execution: Ending | None) -> Callable[[Coder[Any]], Any] | None:
         """The result of a run that has ended, to be read by a coder (or raised); `execution` was the last one here."""
         if execution is not None and execution.error is None and execution.row.status.is_final:
@@ -287,6 +272,7 @@ class Run(Generic[R_co]):
                     return False
         return (row.reason or {}).get("due") is None
 
+    @refused("use `await run.result()` there")
     async def result_or_needs(self, timeout: float | None = None) -> R_co:
         """As `result`, but a run that waits for a person or a signal raises NeedsHuman at once."""
         async with asyncio.timeout(timeout):
@@ -336,6 +322,7 @@ class Run(Generic[R_co]):
 
     # acting
 
+    @durable
     async def pause(self, *, by: str | None = None, note: str = "") -> Status:
         """Stop the run at its next durable boundary, timers included: `paused`, or what it is if it has ended.
 
@@ -345,33 +332,33 @@ class Run(Generic[R_co]):
         """
         return Status(await self._act("pause", control.pause, by, note))
 
+    @durable
     async def resume(self, *, by: str | None = None, note: str = "") -> None:
         """Have the run go on: paused, it goes on; blocked, it is tried again; left over, it is taken over.
 
         On a live or final run nothing happens; a quarantined one raises CorruptJournal. An app that knows the agent
-        executes it, else any worker does. Who did it and why is recorded.
+        executes it, else any worker does. Who did it and why is recorded. Inside a run this is a durable call, and any
+        worker executes it.
 
         Example: `await run.resume(note="the call is back in the code")`
         """
+        here = self._here
+        if is_in_run():
+            await self._act("resume", control.go_on, by, note)
+            if here is not None:
+                here.started.add(self.id)
+            return
         row = await self._row()
-        if row.status is Status.quarantined:
-            raise CorruptJournal((row.reason or {}).get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
-        refuse_empty(row)
-        refuse_elsewhere(row)
+        may_be_here = here is not None and here.executes and row.agent in here.agents
+        await control.go_on(self._store, self.id, by=by, note=note, requeues=not may_be_here)
         if row.status.is_final:
             return
-        if row.status not in (Status.waiting, Status.sleeping, Status.in_doubt) or row.owner is not None:
-            await control.resume(self._store, self.id, by=by, note=note)  # it is paused, or may be about to be
-        here = self._here
         if here is not None:
             here.started.add(self.id)
-        if row.status in (Status.waiting, Status.sleeping):
-            return  # it goes on by itself when what it waits for comes
-        if here is not None and here.executes and row.agent in here.agents:
-            await here.take_up(self.id, act=(control.actor(by), note))
-        elif row.owner is None and row.status is not Status.paused:
-            await control.requeue(self._store, self.id, by=by, note=note)
+            if may_be_here and row.status not in (Status.waiting, Status.sleeping):
+                await here.take_up(self.id, act=(control.actor(by), note))
 
+    @durable
     async def cancel(
         self, *, by: str | None = None, note: str = "", kill: bool = False, timeout: float = 10.0
     ) -> Status:
@@ -385,9 +372,8 @@ class Run(Generic[R_co]):
 
         Example: `if await run.cancel() is hf.Status.done: print("too late")`
         """
-        scope = scope_or_none()
-        if scope is not None and scope.body is None:
-            return Status(await self._act("cancel", control.cancel, by, note))
+        if is_in_run():
+            return Status(await self._act("cancel", partial(control.cancel, kill=kill), by, note))
         ended = await control.cancel(self._store, self.id, by=by, note=note, kill=kill)
         give_up = monotonic_us() + int(timeout * 1_000_000)
         wait_s = 0.002
@@ -401,6 +387,7 @@ class Run(Generic[R_co]):
             wait_s = min(wait_s * 1.5, 0.1)
         return ended
 
+    @durable
     async def send(
         self,
         signal: Signal[Any] | str,
@@ -422,12 +409,13 @@ class Run(Generic[R_co]):
         name = signal.name if isinstance(signal, Signal) else signal
         coder: Coder[Any] = coder_for(signal.type) if isinstance(signal, Signal) else coder_of(value)
         text = coder.dumps(value, what=f"signal {name}")
+        if is_in_run():
+            if transaction is not None:
+                raise UsageError("Run.send(transaction=) was called inside a run; call it in the body of an effect.")
+            return bool(await self._send_in_run(name, text, dedup, by))
         if transaction is not None:
             await control.send_later(self._store, transaction, self.id, name, text, dedup=dedup, by=by)
             return True
-        scope = scope_or_none()
-        if scope is not None and scope.body is None:
-            return bool(await self._send_in_run(name, text, dedup, by))
         return await control.send(self._store, self.id, name, text, dedup=dedup, by=by)
 
     async def _send_in_run(self, name: str, text: str, dedup: str | None, by: str | None) -> Any:
@@ -444,60 +432,73 @@ class Run(Generic[R_co]):
 
     async def _act(self, name: str, act: Callable[..., Any], by: str | None, note: str) -> Any:
         """Do something to the run; inside another run, as a durable call of that one."""
-        scope = scope_or_none()
-        if scope is None or scope.body is not None:
+        if not is_in_run():
             return await act(self._store, self.id, by=by, note=note)
-        caller = scope.run.id
 
         async def told(run_id: str) -> str:
-            return str(await act(self._store, self.id, by=by or f"run {caller}", note=note) or Status.cancelled)
+            info = this_step()
+            own_id = info.idempotency_key
+            if info.attempt > 1 and await control.was_done(self._store, self.id, own_id):
+                return _DONE[name]  # just before a crash; who acted since then is not overridden
+            by_whom = by or f"run {info.run_id}"
+            return str(await act(self._store, self.id, by=by_whom, note=note, own_id=own_id) or _DONE[name])
 
         return await outward(name, told, (self.id,))
 
+    @durable
     async def interrupt(self, message: Any, *, by: str | None = None, timeout: float | None = None) -> Any:
         """Interrupt the run with a message, and return what its handler replies.
 
         The agent declares the handler with `@my_agent.on_interrupt`. The main line is held at its next durable call
-        while the handler works, and goes on where it was. RunFinished if the run ends before.
+        while the handler works, and goes on where it was. RunFinished if the run ends before. Inside a run this is a
+        durable call: a replay does not interrupt again, and has the reply at once.
 
         Example: `print(await run.interrupt("how far are you?"))`
         """
         text = coder_for(Any).dumps(message, what="the message")
+        if is_in_run():
+            return await self._interrupt_in_run(text, by, timeout)
         number = await control.interrupt(self._store, self.id, text, by=by)
+        replies, wait_s = Replies(self._store, self.id, number), 0.005
         async with asyncio.timeout(timeout):
-            return await self._reply(number)
+            while (reply := await replies.look(await self._row())) is None:
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 1.5, 0.2)
+        return replies.read(reply)
 
-    async def _reply(self, number: int) -> Any:
-        seen, wait_s = 0, 0.005
-        while True:
-            row = await self._row()
-            for record in await self._store.records(self.id, after=seen) if row.head_seq > seen else ():
-                seen = record.seq
-                if record.name != _REPLY_NAME:
-                    continue
-                note = json.loads(await stored_text(self._store, self.id, record.payload))
-                if note.get("mail") != number:
-                    continue
-                if record.kind == Kind.failed:
-                    raise decode_error(note["reply"], ())
-                return coder_for(Any).loads(note["reply"], what="the reply")
-            if row.status.is_final:
-                raise RunFinished(
-                    f"Run {self.id} was {row.status} before it replied to the interrupt.", status=row.status
-                )
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 1.5, 0.2)
+    async def _interrupt_in_run(self, text: str, by: str | None, timeout: float | None) -> Any:
+        async def interrupt(run_id: str, text: str) -> int:
+            info = this_step()
+            by_whom = by or f"run {info.run_id}"
+            return await control.interrupt(self._store, self.id, text, by=by_whom, dedup=info.idempotency_key)
 
+        number = int(await outward("interrupt", interrupt, (self.id, text)))
+        replies = Replies(self._store, self.id, number)
+
+        async def find_reply() -> tuple[tuple[str, str] | None, bool]:
+            return await replies.look(await self._row()), False
+
+        awaited = Awaited("Run.interrupt()", _REPLY, self.id, f"{self.id}/{number}", f"{self.id} did not reply in time")
+        return replies.read(await wait_for(awaited, find_reply, REPLY, timeout))
+
+    @durable
     async def questions(self, *, only_open: bool = True) -> list[Question]:
         """What the run asks people, oldest first; with `only_open=False` also what was decided.
 
-        Inside a run this is a plain look, not recorded: read it in a step if what follows depends on it.
+        Inside a run what it finds is recorded, as that of a step: a replay answers the same ones.
 
         Example: `for question in await run.questions(): await question.answer(True)`
         """
-        rows = await self._store.questions(run_id=self.id, only_open=only_open)
-        return [Question.of(self._store, row) for row in rows]
 
+        async def find(run_id: str, only_open: bool) -> list[dict[str, Any]]:
+            found = await self._store.questions(run_id=self.id, only_open=only_open)
+            return [asdict(row) | {"state": row.state.value} for row in found]
+
+        asked = (self.id, only_open)
+        rows = await (recorded("questions", find, asked) if is_in_run() else find(*asked))
+        return [Question.of(self._store, QuestionRow(**row | {"state": QuestionState(row["state"])})) for row in rows]
+
+    @refused("retry it from outside, or start a new run with `hf.start`")
     async def retry(self, *, by: str | None = None, note: str = "") -> None:
         """Open a failed or cancelled run again: what ended it is done anew, everything before it is kept.
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from holdfast import control
+from holdfast.acts import durable, is_in_run
 from holdfast.codec import Coder, coder_for, coder_of, encode_error
 from holdfast.errors import UsageError
 from holdfast.history import as_time
 from holdfast.journal.integrity import check_question
 from holdfast.model import QuestionRow, QuestionState, RunId
 from holdfast.outward import outward
-from holdfast.scopes import scope_or_none
 from holdfast.settling import Verdict
 from holdfast.store.base import Store
+from holdfast.verbs.values import this_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Question:
             shown=row.shown,
         )
 
+    @durable
     async def answer(self, value: Any, *, by: str | None = None, note: str = "") -> None:
         """Answer it. The first decision counts: AlreadyDecided says who won; UsageError what is wrong with the value.
 
@@ -82,6 +85,7 @@ class Question:
         control.refuse_misfit(self.schema, text, f"the question {self.prompt!r}")
         await self._decide(QuestionState.answered, text, by, note)
 
+    @durable
     async def decline(self, *, by: str | None = None, note: str = "") -> None:
         """Decline to answer: the agent gets `Declined`.
 
@@ -90,14 +94,14 @@ class Question:
         await self._decide(QuestionState.declined, None, by, note)
 
     async def _decide(self, state: QuestionState, text: str | None, by: str | None, note: str) -> None:
-        scope = scope_or_none()
-        if scope is None or scope.body is not None:
-            await control.decide(self._store, self._row, state, text, by=by, note=note)
+        decision = partial(control.decide, self._store, self._row, state, text, note=note)
+        if not is_in_run():
+            await decision(by=by)
             return
-        caller = scope.run.id
 
         async def decide(question: str, text: str | None) -> None:
-            await control.decide(self._store, self._row, state, text, by=by or f"run {caller}", note=note)
+            info = this_step()
+            await decision(by=by or f"run {info.run_id}", dedup=info.idempotency_key)
 
         await outward("answer", decide, (self.id, text))
 
@@ -116,10 +120,12 @@ class InDoubt:
     since: int  #: when its intent was recorded, µs
     cause: str
 
+    @durable
     async def resolve(self, verdict: Verdict[object] | Exception, *, by: str | None = None, note: str = "") -> None:
         """Say what became of it: `hf.landed(result)`, `hf.not_landed()`, or an exception for the agent to see.
 
-        Stored with who said so and why; the run goes on from there. AlreadySettled if somebody was first.
+        Stored with who said so and why; the run goes on from there. AlreadySettled if somebody was first. Inside a run
+        this is a durable call.
 
         Example: `await doubt.resolve(hf.landed("msg-17"), note="seen in the outbox")`
         """
@@ -132,4 +138,15 @@ class InDoubt:
             body = {"verdict": "landed", "value": coder.dumps(verdict.result, what="the result")}
         else:
             body = {"verdict": "not_landed"}
-        await control.resolve(self._store, RunId(self.run_id), self.key, body, attempt=self.attempt, by=by, note=note)
+        settle = partial(
+            control.resolve, self._store, RunId(self.run_id), self.key, body, attempt=self.attempt, note=note
+        )
+        if not is_in_run():
+            await settle(by=by)
+            return
+
+        async def resolve(run_id: str, key: str, attempt: int, verdict: dict[str, str]) -> None:
+            info = this_step()
+            await settle(by=by or f"run {info.run_id}", dedup=info.idempotency_key)
+
+        await outward("resolve", resolve, (self.run_id, self.key, self.attempt, body))

@@ -132,6 +132,7 @@ CASES: dict[str, Case] = {
         waiting.pausable(1, 0.15), [send(number, 5, late=False), has_posted(2), pause, resume], posts(1, 2, 3, 4)
     ),
     "a run that sends, cancels and emits": Case(waiting.sender(1), [has_posted(2)], posts(1, 2), prepare=listen),
+    "a run that interrupts, pauses, resumes, answers and settles": Case(waiting.meddler(1), [], posts(1, 101, 2)),
     "a reducer": Case(waiting.counter(0), [send("event", 1), send("event", 2, late=False), send("event", 0)], posts()),
 }
 

@@ -231,6 +231,51 @@ async def sender(n: int) -> list[Any]:
     return [*sent, str(cancelled), await other.result()]
 
 
+@hf.agent(signals=[go])
+async def heedful(n: int) -> list[Any]:
+    seen: list[Any] = [await post(n)]
+    return [*seen, await hf.receive(go), await post(n + 1)]
+
+
+@heedful.on_interrupt
+async def heeds(message: int) -> object:
+    return await post(message)
+
+
+@hf.agent
+async def wonders() -> str:
+    return f"told {await hf.ask('Is it so?')}"
+
+
+@hf.effect(settle=0)
+async def uncertain(n: int) -> int:
+    raise ConnectionResetError("the line is dead")
+
+
+@hf.agent
+async def doubter(n: int) -> int:
+    return await uncertain(n)
+
+
+@hf.agent
+async def meddler(n: int) -> list[Any]:
+    """Interrupts, pauses and resumes a run, answers another one, settles what a third one is in doubt about."""
+    other, asking, unsure = [await hf.start(each) for each in (heedful(n), wonders(), doubter(n))]
+    reply = await other.interrupt(n + 100)
+    await other.pause()
+    await other.resume()
+    while not (questions := await asking.questions()):
+        await hf.sleep(0.05)
+    for question in questions:
+        await question.answer(True)
+    while not (doubts := await unsure.in_doubt()):
+        await hf.sleep(0.05)
+    for doubt in doubts:
+        await doubt.resolve(hf.landed(n + 5))
+    await other.send(go, True)
+    return [reply, await asking.result(), await unsure.result(), await other.result()]
+
+
 @hf.agent
 async def look_once(n: int) -> int:
     """Started by a schedule."""

@@ -35,6 +35,7 @@ from holdfast.model import (
     Worker,
     WorkerId,
 )
+from holdfast.store.home import Home
 
 #: Called on the event loop with what became of an append, or with the error that kept it from being decided.
 Acknowledge = Callable[[Applied | BaseException], None]
@@ -76,6 +77,8 @@ class UserTransaction(Protocol):
 
 class Store(Protocol):
     """Where runs live."""
+
+    home: Home | None  #: of the app that has it open
 
     @property
     def url(self) -> str: ...

@@ -55,6 +55,7 @@ from holdfast.model import (
 from holdfast.store import forks, postgres_health, postgres_migrate
 from holdfast.store import postgres_apply as apply
 from holdfast.store.base import Acknowledge
+from holdfast.store.home import AtHome
 from holdfast.store.mailing import Delivery
 from holdfast.store.news import News
 from holdfast.store.postgres_connection import Backoff, Role, Target, drop, explain, is_starting
@@ -85,7 +86,7 @@ _STARTING_S = 10.0
 _SHORT_US = 60_000  # a second look at missing sessions is waited for, if it is this near
 
 
-class PostgresStore(Retention):
+class PostgresStore(Retention, AtHome):
     """A store in a PostgreSQL database. See `holdfast.store.base.Store` for what the methods promise."""
 
     def __init__(self, url: str, *, settings: Settings | None = None) -> None:

@@ -47,6 +47,7 @@ from holdfast.store import forks, migrate
 from holdfast.store import sqlite_reads as reads
 from holdfast.store.base import Acknowledge
 from holdfast.store.bell import Bell
+from holdfast.store.home import AtHome
 from holdfast.store.locks import Life, WorkerLocks
 from holdfast.store.mailing import Delivery
 from holdfast.store.queries import load_queries
@@ -78,7 +79,7 @@ _QUESTION_POINTS = ("question.before_commit", "question.after_commit")
 _DEFINE_POINTS = ("define.before_commit", "define.after_commit")
 
 
-class SqliteStore(Retention):
+class SqliteStore(Retention, AtHome):
     """A store in a SQLite file. See `holdfast.store.base.Store` for what the methods promise."""
 
     def __init__(
