@@ -258,6 +258,10 @@ def last_word(error: Exception) -> str:
 class Interpreter:
     """Executes a tree inside a run."""
 
+    def call(self, tree: Node, x: int) -> hf.Call[int]:
+        """The agent for a run of its own."""
+        return program(tree, x)
+
     async def do(self, node: Node, x: int) -> int:
         method: Callable[[Node, int], Coroutine[Any, Any, int]] = getattr(self, f"do_{node.kind}")
         return await method(node, x)
@@ -368,11 +372,11 @@ class Interpreter:
         return mix(await hf.race(*(self.do(part, x) for part in node.parts)), node.at)
 
     async def do_child(self, node: Node, x: int) -> int:
-        return await program(node.parts[0], mix(x, node.at))
+        return await self.call(node.parts[0], mix(x, node.at))
 
     async def do_detached(self, node: Node, x: int) -> int:
         side, meanwhile = node.parts
-        run = await hf.start(program(side, mix(x, node.at)))
+        run = await hf.start(self.call(side, mix(x, node.at)))
         y = await self.do(meanwhile, x)
         return y if node.word == "forget" else mix(await run.result(), y)
 

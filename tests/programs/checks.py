@@ -107,6 +107,7 @@ class Findings:
     """What is wrong, by run (None: the store), and what is unusual and allowed."""
 
     wrong: dict[str | None, list[str]] = field(default_factory=lambda: defaultdict(list))
+    more: dict[str, list[str]] = field(default_factory=dict)  #: by run: what else a person may want to see
     late: list[str] = field(default_factory=list)  #: what a process did that had been stopped for longer than its lease
 
 
@@ -127,7 +128,7 @@ def check(
     for message in check_history(url, ledger):
         run_id = message.removeprefix("run ").partition(":")[0]
         found.wrong[run_id if run_id in left.runs else None].append(f"history: {message}")
-    for message in _left_over(left):
+    for message in left_over(left):
         found.wrong[None].append(message)
     missing = {tree.at for tree in roots} - left.runs.keys()
     found.wrong[None] += [f"{at} was accepted and is not stored" for at in sorted(missing)]
@@ -161,7 +162,7 @@ def _cut_short(told: Told, expected: Expected, was_stopped: WasStopped, late: li
         yield from _deeds_at(told, act, deeds, was_stopped, late, is_certain=False)
 
 
-def _left_over(left: Left) -> Iterator[str]:
+def left_over(left: Left) -> Iterator[str]:
     for row in (told.row for told in left.runs.values()):
         if not row.status.is_final:
             yield f"run {row.id} is not over: {row.status} {dict(row.reason or {})}"

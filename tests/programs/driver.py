@@ -8,7 +8,7 @@ import os
 import random
 import traceback
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from holdfast.testing.ledger import VARIABLE as LEDGER
 from tests.nursery import Nursery
 from tests.programs.agents import VARIABLE as WORLD
 from tests.programs.agents import deeds_of, program
-from tests.programs.checks import check, input_of, look, rows_of, story
+from tests.programs.checks import Findings, Left, check, input_of, look, rows_of, story
 from tests.programs.trees import NEVER, Node, answer_value, mix, signal_values
 from tests.programs.workers import Process, Workers, settings, torment
 from tests.workers import Place
@@ -59,6 +59,7 @@ class Plan:
     cancels: float = 0.0  #: the share of programs that people cancel
     lease_s: float = 1.0
     lane: Lane | None = None
+    kills: bool = True  #: else nobody suffers anything
 
 
 @dataclass
@@ -84,6 +85,8 @@ class Batch:
     problems: list[str] = field(default_factory=list)
     stories: list[str] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
+    met: Mapping[str, set[str]] = field(default_factory=dict)  #: hazards, and the programs that met them
+    command: str = ""  #: what runs it again
 
     def __str__(self) -> str:
         return (
@@ -100,11 +103,14 @@ class Batch:
         if self.problems:
             shown = "\n".join(f"- {each}" for each in self.problems[:40])
             stories = "\n\n".join(self.stories[:_SHOWN])
-            raise AssertionError(f"{self}\nHOLDFAST_SEED={self.seed.partition('/')[0]}\n{shown}\n\n{stories}")
+            command = self.command or f"HOLDFAST_SEED={self.seed.partition('/')[0]}"
+            raise AssertionError(f"{self}\n{command}\n{shown}\n\n{stories}")
 
 
 class People:
     """Everybody outside: they send signals, answer questions, and say what became of effects in doubt."""
+
+    is_calm = False  #: nobody is killed
 
     def __init__(self, app: hf.Holdfast, trees: Sequence[Node], workers: Workers, chance: random.Random) -> None:
         self._app = app
@@ -234,10 +240,48 @@ class People:
             await asyncio.wait(self._sending)
 
 
-async def _run_batch(batch: Batch, folder: Path, nursery: Nursery, trees: Sequence[Node], plan: Plan) -> None:
+@dataclass(frozen=True)
+class Over:
+    """A batch that is over: what is left of it, and who took part."""
+
+    left: Left
+    place: Place
+    trees: Sequence[Node]
+    plan: Plan
+    people: People
+    workers: Workers
+    ledger: Ledger
+
+
+def _check(over: Over, batch: Batch) -> Findings:
+    return check(
+        over.left,
+        over.place.url,
+        over.trees,
+        was_stopped=over.workers.was_stopped,
+        ledger=None if over.plan.stops else over.ledger,  # who was stopped may act late
+        cancelled=frozenset(over.people.cancelled),
+    )
+
+
+@dataclass(frozen=True)
+class Sort:
+    """A sort of programs: where its agent is, who the people are, and what must be true in the end."""
+
+    agents: str = program.fn.__module__
+    people: type[People] = People
+    check: Callable[[Over, Batch], Findings] = _check
+
+
+ORDINARY = Sort()
+
+
+async def _run_batch(
+    batch: Batch, folder: Path, nursery: Nursery, trees: Sequence[Node], plan: Plan, sort: Sort
+) -> None:
     chance = random.Random(f"batch {batch.seed}")
     world, ledger = folder / "world", Ledger(folder / "ledger.jsonl")
-    place = Place(folder, nursery, agents=program.fn.__module__, settings=settings(plan.lease_s))
+    place = Place(folder, nursery, agents=sort.agents, settings=settings(plan.lease_s))
     place.env |= {WORLD: str(world), LEDGER: str(ledger.path)}
     url = place.url
     async with (
@@ -247,10 +291,12 @@ async def _run_batch(batch: Batch, folder: Path, nursery: Nursery, trees: Sequen
         lane = plan.lane
         if lane is not None:
             await app.queue(lane.name, concurrency=lane.concurrency, per_key=lane.per_key)
-        people = People(app, trees, workers, chance)
-        torments = torment(
-            workers, random.Random(f"torment {batch.seed}"), stops=plan.stops, aims=plan.aims, retires=plan.retires
-        )
+        people = sort.people(app, trees, workers, chance)
+        people.is_calm = not plan.kills
+        torments: Coroutine[Any, Any, None] = asyncio.sleep(plan.most_s)
+        if plan.kills:
+            chance_of_death = random.Random(f"torment {batch.seed}")
+            torments = torment(workers, chance_of_death, stops=plan.stops, aims=plan.aims, retires=plan.retires)
         tormentor = asyncio.create_task(torments)
         began = monotonic_us()
         try:
@@ -289,18 +335,11 @@ async def _run_batch(batch: Batch, folder: Path, nursery: Nursery, trees: Sequen
     for told in left.runs.values():
         batch.taken_over.update(note["proof"] for note in map(note_of, told.records) if note.get("lost"))
     batch.doubts = sum(r.kind == Kind.settled for told in left.runs.values() for r in told.records)
-    found = check(
-        left,
-        url,
-        trees,
-        was_stopped=workers.was_stopped,
-        ledger=None if plan.stops else ledger,  # who was stopped may act late
-        cancelled=frozenset(people.cancelled),
-    )
+    found = sort.check(Over(left, place, trees, plan, people, workers, ledger), batch)
     for run_id, problems in found.wrong.items():
         batch.problems += [f"{run_id or 'the store'}: {each}" for each in problems]
         if run_id is not None:
-            batch.stories.append(story(left.runs[run_id]))
+            batch.stories.append("\n".join([*problems, story(left.runs[run_id]), *found.more.get(run_id, ())]))
     if workers.problems:
         batch.stories.insert(0, "log of the workers:\n" + place.log.read_text()[-8000:])
     batch.late = found.late
@@ -319,14 +358,16 @@ async def _too_late(app: hf.Holdfast, trees: Sequence[Node], problems: list[str]
             pass
 
 
-def run_batch(folder: Path, nursery: Nursery, trees: Sequence[Node], *, seed: str, plan: Plan) -> Batch:
+def run_batch(
+    folder: Path, nursery: Nursery, trees: Sequence[Node], *, seed: str, plan: Plan, sort: Sort = ORDINARY
+) -> Batch:
     """Run programs to their ends while workers die, and compare everything with what the programs say."""
     (folder / "world").mkdir(parents=True)
     batch = Batch(seed, len(trees))
     before = os.environ.get(WORLD)
     os.environ[WORLD] = str(folder / "world")  # people look into the same world
     try:
-        asyncio.run(_run_batch(batch, folder, nursery, trees, plan))
+        asyncio.run(_run_batch(batch, folder, nursery, trees, plan, sort))
     finally:
         if before is None:
             del os.environ[WORLD]

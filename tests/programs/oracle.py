@@ -44,9 +44,9 @@ class Expected:
         return f"failed with {self.error.kind}: {self.error.said}" if self.error else f"done with {self.value}"
 
 
-def expect(tree: Node, x: int) -> Expected:
+def expect(tree: Node, x: int, reader: Reader | None = None) -> Expected:
     """What the run of a program comes to."""
-    reader = Reader()
+    reader = reader or Reader()
     if tree.word == LOST:
         reader.maybe(tree, x)
         reader.expected.is_cancelled = True
@@ -134,7 +134,7 @@ class Reader:
 
     def _child(self, tree: Node, x: int) -> int:
         self.expected.children[tree.at] = x
-        ended = expect(tree, x)
+        ended = expect(tree, x, type(self)())
         if ended.error is not None:
             raise Raised("RunFailed", ended.error.said)
         assert ended.value is not None
