@@ -2,7 +2,7 @@
 
 `HOLDFAST_SEED=17 HOLDFAST_ONLY=3 pytest -m prove tests/programs/test_hazards.py` repeats batch 3 of what went wrong
 with seed 17 (the same programs, people and kills, as far as the machine's speed allows); HOLDFAST_ONLY=3/41 has program
-41 of that batch alone. HOLDFAST_WITHOUT=Exit,gather leaves hazards out: names as in `hazards.py`, with commas between them.
+41 of that batch alone. HOLDFAST_WITHOUT=Exit,gather leaves these out, by their names in `hazards.py`.
 """
 
 from __future__ import annotations
