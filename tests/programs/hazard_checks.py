@@ -158,11 +158,12 @@ def _open_intents(scene: Scene, told: Told) -> Iterator[str]:
             last[record.key] = record.kind
         elif record.kind == Kind.noted and record.name == "held":
             last[record.key] = Kind.noted
+    if told.row.status is Status.cancelled:  # nobody is asked any more, but it is said
+        said = [record.payload or "" for record in told.records if record.name == "left in doubt"]
+        last = {key: kind for key, kind in last.items() if not any(f'"{key}"' in text for text in said)}
     for key, kind in last.items():
-        if kind == Kind.intent and (scene.is_calm or told.row.status is not Status.cancelled):
+        if kind == Kind.intent or kind == Kind.noted:
             yield f"it is {told.row.status}, and {key} is open: an intent without an outcome"
-        if kind == Kind.noted and told.row.status is not Status.cancelled:
-            yield f"it is {told.row.status}, and {key} is in doubt"
 
 
 def _most_acts(scene: Scene, how: How) -> int:

@@ -207,7 +207,9 @@ class Hazardous(Interpreter):
         return program(tree, x)
 
     def note(self, what: str, node: Node, more: str = "") -> None:
-        mark(what, node.at, hf.this_run().id, more)
+        run = hf.this_run()
+        if not run.parking:  # what the code does while its run leaves the process means nothing
+            mark(what, node.at, run.id, more)
 
     async def do_deed(self, node: Node, x: int) -> int:
         how = How.of(node.word)
