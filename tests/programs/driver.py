@@ -293,10 +293,12 @@ async def _run_batch(
             await app.queue(lane.name, concurrency=lane.concurrency, per_key=lane.per_key)
         people = sort.people(app, trees, workers, chance)
         people.is_calm = not plan.kills
-        torments: Coroutine[Any, Any, None] = asyncio.sleep(plan.most_s)
-        if plan.kills:
-            chance_of_death = random.Random(f"torment {batch.seed}")
-            torments = torment(workers, chance_of_death, stops=plan.stops, aims=plan.aims, retires=plan.retires)
+        chance_of_death = random.Random(f"torment {batch.seed}")
+        torments = (
+            torment(workers, chance_of_death, stops=plan.stops, aims=plan.aims, retires=plan.retires)
+            if plan.kills
+            else asyncio.sleep(plan.most_s)
+        )
         tormentor = asyncio.create_task(torments)
         began = monotonic_us()
         try:

@@ -267,7 +267,9 @@ def _closings(scene: Scene, told: Told) -> Iterator[str]:
     nodes = {node.at: node for node in told.tree.own() if node.kind == "final"}
     acted = {deed.at for deed in told.deeds if deed.what == "act"}
     for mark in scene.marks:
-        if mark.what == "closing" and mark.run == str(told.row.id) and nodes[mark.at].parts[1].at not in acted:
+        if mark.what != "closing" or mark.run != str(told.row.id) or mark.more == "NoneType":
+            continue  # without an exception it is code like any other, and may be cancelled
+        if nodes[mark.at].parts[1].at not in acted:
             yield f"{mark.at}: its `finally` was entered ({mark.more}), and the effect in it did not happen"
 
 
