@@ -317,6 +317,10 @@ class Hazardous(Interpreter):
         await self._trigger(node)
         raise ValueError(node.at)
 
+    async def _arm(self, node: Node, limit: asyncio.Timeout) -> None:
+        await self._trigger(node)
+        limit.reschedule(0)
+
     async def do_cut(self, node: Node, x: int) -> int:
         try:
             await self._cut(node, x)
@@ -336,6 +340,13 @@ class Hazardous(Interpreter):
                     await self.do(part, x)
             case "wait_for":
                 await asyncio.wait_for(self.do(part, x), seconds)
+            case "armed":
+                async with asyncio.timeout(None) as limit:
+                    setting = asyncio.create_task(self._arm(node, limit))
+                    try:
+                        await self.do(part, x)
+                    finally:
+                        setting.cancel()
             case "race":
                 await hf.race(self.do(part, x), self._trips(node))
             case "gather":

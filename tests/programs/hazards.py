@@ -24,10 +24,11 @@ from tests.programs.trees import Chance, Node, _forever, _part
 
 #: What is raised: an unknown BaseException, what an inner task that was cancelled raises, and so on.
 BREAKS = ("Weird", "Cancelled", "bare", "Exit", "Keyboard", "Group", "Generator")
-CUTS = ("timeout", "plain", "wait_for", "race", "gather", "group", "cancels", "twice")
+CUTS = ("timeout", "plain", "wait_for", "armed", "race", "gather", "group", "cancels", "twice")
 TIMED_CUTS = frozenset({"timeout", "plain", "wait_for"})
-#: Of two that follow each other it must be known, after a crash too, which was first: asyncio's own timers begin anew.
-REPLAYED_CUTS = tuple(cut for cut in CUTS if cut not in ("plain", "wait_for"))
+#: Timers of asyncio's own, which begin anew after a crash. What they cut is a child: in the same run, other calls would
+#: be cut then than before. `armed` is one that is set by a step.
+PLAIN_CUTS = frozenset({"plain", "wait_for"})
 #: By sort: what to do in doubt. All can be undone.
 DEEDS = ("plainly", "checked", "once", "retried", "asked", "failing")
 PLAIN = ("timeout", "timeout_at", "wait_for")
@@ -83,10 +84,9 @@ def _hazard(chance: Chance, at: str, depth: int) -> Node:
         kinds += ["together", "child", "child"]
     match chance.one(*kinds):
         case "cut":
-            return _cut(chance, at, _victim(chance, f"{at}.0", depth))
+            return _cut(chance, at, lambda place: _victim(chance, place, depth))
         case "cut_cut":
-            inner = _cut(chance, f"{at}.0", _victim(chance, f"{at}.0.0", depth), *REPLAYED_CUTS)
-            return _cut(chance, at, inner, *REPLAYED_CUTS)
+            return _cut(chance, at, lambda place: _cut(chance, place, lambda inner: _victim(chance, inner, depth)))
         case "breaks":
             return Node("breaks", at, n=chance.random.randint(0, 1), word=chance.one(*BREAKS))
         case "plain":
@@ -111,10 +111,11 @@ def _hazard(chance: Chance, at: str, depth: int) -> Node:
             return _deed(chance, at)
 
 
-def _cut(chance: Chance, at: str, victim: Node, *ways: str) -> Node:
-    word = chance.one(*(ways or CUTS))
+def _cut(chance: Chance, at: str, victim: Callable[[str], Node]) -> Node:
+    word = chance.one(*CUTS)
     ms = chance.random.choice([30, 60, 100, 160, 250, 1200]) if word in TIMED_CUTS else 0
-    return Node("cut", at, n=ms, word=word, parts=(victim,))
+    part = _child(f"{at}.0", victim(f"{at}.0.0.0")) if word in PLAIN_CUTS else victim(f"{at}.0")
+    return Node("cut", at, n=ms, word=word, parts=(part,))
 
 
 def _victim(chance: Chance, at: str, depth: int) -> Node:
