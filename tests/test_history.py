@@ -241,7 +241,11 @@ def test_effects_in_doubt_are_those_without_outcome_or_verdict() -> None:
     assert (doubt.key, doubt.name, doubt.args, doubt.idempotency_key) == ("b#1", "b", '{"x":1}', "kb")
     assert doubt.cause == "exception; OSError: x; verify failed: KeyError: y"
     assert doubt.since == START + 5 * SECOND
-    assert in_doubt_of(row(Status.running), journal.records) == []
+    assert [each.key for each in in_doubt_of(row(Status.running), journal.records)] == ["b#1"]
+    assert in_doubt_of(row(Status.done), journal.records) == []
+    journal.add(Kind.settled, "b#1", payload={"verdict": "not_landed", "by": "person", "given": given})
+    journal.add(Kind.intent, "b#1", payload={"idempotency_key": "kb"})  # it is tried again: nobody was asked about that
+    assert in_doubt_of(row(Status.running, summary={"held": ["b#1"]}), journal.records) == []
 
 
 def test_damaged_payloads_do_not_keep_the_rest_from_being_shown() -> None:

@@ -287,7 +287,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
     """The effects that a person must settle: somebody was asked, or the code no longer makes the call."""
-    if row.status.is_final:
+    if row.status.is_final or row.status is Status.queued:  # a verdict may have woken it; whoever takes it up asks anew
         return []
     found = []
     for entry in Replay(records, generation=row.generation, code="").entries.values():

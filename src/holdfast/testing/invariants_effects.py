@@ -87,11 +87,12 @@ def _take(record: Record, effects: dict[tuple[int, str], _Effect]) -> Iterator[s
         case Kind.settled:
             note = note_of(record)
             given = note.get("given") or {}
-            is_asked = effect.held is not None or note["evidence"].get("cause") == "code change"
+            is_unasked_for = note["evidence"].get("cause") == "code change"  # the code does not make the call
+            is_asked = effect.held is not None or is_unasked_for
             if note["by"] == "person" and not is_asked and not given.get("left_over"):
                 yield f"{record.key}: a person settled it at seq {record.seq}, and nobody had been asked"
             effect.settled = record
-            if note["verdict"] in ("not_landed", "retry"):
+            if note["verdict"] in ("not_landed", "retry") or is_unasked_for:
                 effect.is_open = False
             elif note["verdict"] == "fail":
                 effect.ended_in_doubt = record
