@@ -34,7 +34,7 @@
         ├── NoStore                there is none at this place
         ├── StoreCorrupt           the file itself is damaged
         ├── SchemaTooNew           written by a newer Holdfast
-        ├── StoreReplaced          the file was deleted or replaced under a running process
+        ├── StoreReplaced          the file was deleted, replaced or cut short under a running process
         ├── StoreFull              no space left
         ├── Fenced                 somebody else owns the run that this was done for
         └── ForkedConnection       a connection was used in a forked child
@@ -261,7 +261,7 @@ class SchemaTooNew(StoreError):
 
 
 class StoreReplaced(StoreError):
-    """The database file was deleted or replaced while this process used it."""
+    """The database file or its log was deleted, replaced or cut short while this process used it."""
 
 
 class StoreFull(StoreError):

@@ -293,7 +293,7 @@ def test_an_owner_that_never_was_does_not_hold_its_run(closed: Template, lanes: 
     assert word in ("went on/went on", "refused/went on")
 
 
-def test_a_log_that_is_cut_off_leaves_a_prefix_of_the_history(
+def test_a_log_that_is_cut_off_is_refused_and_leaves_a_prefix_of_the_history_to_who_accepts_that(
     killed: Template, lanes: list[Lane], tmp_path: Path
 ) -> None:
     chance = seed("cut")
@@ -302,6 +302,12 @@ def test_a_log_that_is_cut_off_leaves_a_prefix_of_the_history(
         folder = tmp_path / str(cut)
         shutil.copytree(killed.folder, folder)
         os.truncate(folder / "store.db-wal", size - cut)
+        wrong, word = resume_both(lanes[0], folder, killed)
+        assert not wrong, f"cut by {cut}: {wrong}"
+        assert word == "refused/refused", f"cut by {cut}"
+        assert not seen(folder)
+        for gone in (*(folder / "store.db-workers").glob("*.mark"), *folder.glob("log-*")):
+            gone.unlink()
         shutil.copytree(folder, tmp_path / f"{cut}-read")
         left = {}
         for run_id in ("r", "other"):

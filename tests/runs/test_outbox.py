@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,6 @@ def apsw_connection(path: str) -> Any:
     return connection
 
 
-def sqlite3_connection(path: str) -> Any:
-    return sqlite3.connect(path, isolation_level=None)
-
-
 async def all_three(app: hf.Holdfast, connection: Any) -> hf.Run[int]:
     run = await app.start(adds(1), id="sum", tags={"by": "test"}, transaction=connection)
     assert await run.send(number, 2, transaction=connection)
@@ -45,8 +40,7 @@ async def all_three(app: hf.Holdfast, connection: Any) -> hf.Run[int]:
     return run
 
 
-@pytest.mark.parametrize("connect", [apsw_connection, sqlite3_connection])
-def test_what_is_committed_happens_once_and_what_is_not_does_not(connect: Callable[[str], Any], tmp_path: Path) -> None:
+def test_what_is_committed_happens_once_and_what_is_not_does_not(tmp_path: Path) -> None:
     url = str(tmp_path / "runs.db")
 
     async def main() -> None:
@@ -56,7 +50,7 @@ def test_what_is_committed_happens_once_and_what_is_not_does_not(connect: Callab
             hf.connect(url, agents=[adds, told], settings=SETTINGS),
         ):
             await app.on("order", told, name="orders")
-            connection = connect(url)
+            connection = apsw_connection(url)
             connection.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER)")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT INTO orders VALUES (1)")
@@ -131,6 +125,13 @@ def test_what_cannot_be_is_refused_before_it_is_written(tmp_path: Path) -> None:
                 await app.start(adds(1), transaction=other)
             with pytest.raises(hf.UsageError, match="got str"):
                 await app.emit("order", transaction="connection")
+            theirs = sqlite3.connect(":memory:")
+            theirs.execute("BEGIN")
+            with pytest.raises(hf.UsageError, match=r"apsw\.Connection.*got sqlite3\.Connection"):
+                await app.start(adds(1), transaction=theirs)
+            with pytest.raises(hf.UsageError, match=r"apsw\.Connection.*got sqlite3\.Connection"):
+                await run.send(number, 1, transaction=theirs)
+            theirs.close()
             connection.execute("BEGIN IMMEDIATE")
             with pytest.raises(hf.UsageError, match="does not fit"):
                 await run.send("number", "two", transaction=connection)

@@ -57,7 +57,9 @@ def test_nobody_else_can_read_the_files_even_with_umask_zero(tmp_path: Path) -> 
             await store.create(new_run(), owner=ALICE)
             await store.add_worker(new_worker(ALICE, lease_until_ms=1))
             found = modes(tmp_path)
+            (mark,) = (name for name in found if name.endswith(".mark"))
             assert set(found) == {
+                mark,
                 "a",
                 "a/b",
                 *(f"a/b/runs.db{suffix}" for suffix in ("", "-wal", "-shm", "-workers")),

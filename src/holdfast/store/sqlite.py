@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -21,7 +22,15 @@ import apsw
 
 from holdfast import clock
 from holdfast.config import Settings
-from holdfast.errors import CorruptJournal, ForkedConnection, NoStore, StoreError, UsageError
+from holdfast.errors import (
+    CorruptJournal,
+    ForkedConnection,
+    NoStore,
+    StoreCorrupt,
+    StoreError,
+    StoreReplaced,
+    UsageError,
+)
 from holdfast.model import (
     Append,
     Applied,
@@ -54,20 +63,23 @@ from holdfast.store.queries import load_queries
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import explain
 from holdfast.store.sqlite_files import (
-    Identity,
     check_not_inherited,
     check_ours,
     close_quietly,
     mark_as_ours,
-    network_file_system,
     prepare_file,
+    prepare_folder,
     tighten,
     uri,
 )
+from holdfast.store.sqlite_guard import Held, check_alone, hold, leave_alone, watch_over
+from holdfast.store.sqlite_health import Health
+from holdfast.store.sqlite_identity import Identity
 from holdfast.store.sqlite_lending import Lending, define_within
 from holdfast.store.sqlite_mail import deliver, tell
+from holdfast.store.sqlite_marks import Found, Mark, check_count, check_log, marks
 from holdfast.store.sqlite_retention import Retention
-from holdfast.store.sqlite_wal import check_wal
+from holdfast.store.sqlite_wal import Log, check_wal
 from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, AppendOp, CallOp, CreateOp, SendOp, Writer
 
 T = TypeVar("T")
@@ -79,7 +91,7 @@ _QUESTION_POINTS = ("question.before_commit", "question.after_commit")
 _DEFINE_POINTS = ("define.before_commit", "define.after_commit")
 
 
-class SqliteStore(Retention, AtHome):
+class SqliteStore(Retention, Health, AtHome):
     """A store in a SQLite file. See `holdfast.store.base.Store` for what the methods promise."""
 
     def __init__(
@@ -103,6 +115,7 @@ class SqliteStore(Retention, AtHome):
         self._writer: Writer | None = None
         self._reader: apsw.Connection | None = None
         self._identity: Identity | None = None
+        self._held: Held | None = None
         self._look_at = 0
         self._pool: ThreadPoolExecutor | None = None
 
@@ -111,13 +124,14 @@ class SqliteStore(Retention, AtHome):
         return f"sqlite:///{self.path}"
 
     @property
-    def durability(self) -> str:
-        return "full"
-
-    @property
     def trouble(self) -> str | None:
         """What the writer is waiting for or failed with, if anything: a full disk, a lock, an I/O error."""
         return self._writer.trouble if self._writer is not None else None
+
+    @property
+    def failure(self) -> StoreReplaced | None:
+        """The files are not those that were opened, or were cut short: this store cannot go on."""
+        return self._identity.failure if self._identity is not None else None
 
     # open and close
 
@@ -127,9 +141,11 @@ class SqliteStore(Retention, AtHome):
         self._pid = os.getpid()
         pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
         loop = asyncio.get_running_loop()
+        watch_over(self.path)
         try:
             await loop.run_in_executor(pool, self._open_to_read if read_only else self._open_to_write, loop)
         except BaseException as error:
+            leave_alone(self.path)
             pool.shutdown(wait=False)
             if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):
                 raise explain(error, self.path) from error
@@ -139,14 +155,16 @@ class SqliteStore(Retention, AtHome):
         atexit.register(self._stop_at_exit)
 
     def _open_to_write(self, loop: asyncio.AbstractEventLoop) -> None:
-        prepare_file(self.path)
+        prepare_folder(self.path)
         with self._locks.opening(_BUSY_MS / 1000):
+            prepare_file(self.path)
             check_not_inherited(self.path)
+            check_alone(self.path)
             check_ours(self.path)
-            if not self._locks.any_alive():
-                check_wal(f"{self.path}-wal")
+            found, log = self._check_log()
             connection = self._connect()
             try:
+                check_count(self.path, found, log, connection)
                 mark_as_ours(connection, self.path)
                 if connection.pragma("journal_mode", "wal") != "wal":
                     raise StoreError(
@@ -156,37 +174,63 @@ class SqliteStore(Retention, AtHome):
                 migrate.migrate(connection, self.path)
                 connection.execute("BEGIN IMMEDIATE")  # makes sure that the log exists before its identity is taken
                 connection.execute("COMMIT")
-                identity = Identity(self.path)
-                reader = self._connect()
-                try:
+                with contextlib.ExitStack() as undo:
+                    held = hold(self.path)
+                    undo.callback(held.let_go)
+                    identity = Identity(self.path, held)
+                    undo.callback(identity.close)
+                    reader = self._connect()
+                    undo.callback(close_quietly, reader, checkpoint=False)
+                    undo.callback(held.loosen)
                     reader.pragma("query_only", True)
                     self._writer = Writer(
                         self.path,
                         self._connect,
                         identity=identity,
+                        held=held,
+                        mark=Mark(self._locks.directory, [each.file for each in found]),
                         loop=loop,
                         ring=self._bell.ring,
                         checkpoint_pages=self._checkpoint_pages,
                     )
-                except BaseException:
-                    close_quietly(reader, checkpoint=False)
-                    raise
-                self._reader, self._identity = reader, identity
+                    undo.pop_all()
+                self._reader, self._identity, self._held = reader, identity, held
             finally:
                 close_quietly(connection, checkpoint=False)
         tighten(self.path)
         self._bell.open(read_only=False)
 
+    def _check_log(self) -> tuple[list[Found], Log | None]:
+        """Refuse a log that has lost commits; what processes noted that wrote it, and what is in it."""
+        if self._locks.any_alive() or not os.stat(self.path).st_size:
+            return [], None  # who lives notices by itself, and writes; a new file has lost nothing, whatever was here
+        for _ in range(3):
+            with contextlib.suppress(apsw.Error, StoreCorrupt):
+                return self._look_at_log()
+            time.sleep(0.02)  # a process that is no worker may be writing right now
+        return self._look_at_log()
+
+    def _look_at_log(self) -> tuple[list[Found], Log | None]:
+        found, log = marks(self._locks.directory), check_wal(f"{self.path}-wal")
+        check_log(self.path, found, log)
+        if found and log is None:
+            connection = self._connect_to_read("immutable=1")  # makes no log
+            try:
+                check_count(self.path, found, log, connection)
+            finally:
+                close_quietly(connection, checkpoint=False)
+        return found, log
+
     def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:
         if not os.path.isfile(self.path):
             raise NoStore(f"There is no store at {self.path}.")
         check_not_inherited(self.path)
+        check_alone(self.path)
         check_ours(self.path)
         wal = f"{self.path}-wal"
-        if not self._locks.any_alive():
-            check_wal(wal)
+        found, log = self._check_log()
         try:
-            self._reader = self._connect_to_read("mode=ro")
+            reader = self._connect_to_read("mode=ro")
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
             if os.path.exists(wal) and os.stat(wal).st_size:
                 raise StoreError(
@@ -194,8 +238,13 @@ class SqliteStore(Retention, AtHome):
                     f"{os.path.dirname(self.path)} ({error}). Open it once as a user who may write there, or copy "
                     "the file and its -wal to a directory of your own."
                 ) from error
-            self._reader = self._connect_to_read("immutable=1")  # no log, and none can be made: nobody writes
-        self._identity = Identity(self.path, log=False)
+            reader = self._connect_to_read("immutable=1")  # no log, and none can be made: nobody writes
+        try:
+            check_count(self.path, found, log, reader)
+        except BaseException:
+            close_quietly(reader, checkpoint=False)
+            raise
+        self._reader, self._identity = reader, Identity(self.path, None)
         self._bell.open(read_only=True)
 
     def _connect_to_read(self, query: str) -> apsw.Connection:
@@ -241,6 +290,12 @@ class SqliteStore(Retention, AtHome):
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.stop()
+        if self._identity is not None:
+            self._identity.close()
+        if self._held is not None:
+            self._held.let_go()
+            self._held = None
+        leave_alone(self.path)
         self._locks.drop_all()
         atexit.unregister(self._stop_at_exit)
 
@@ -541,58 +596,3 @@ class SqliteStore(Retention, AtHome):
 
     def lease_clock_ms(self) -> int:
         return clock.boottime_ms()
-
-    # for doctor and verify
-
-    async def check(self) -> list[str]:
-        def work(connection: apsw.Connection) -> list[str]:
-            try:
-                problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
-            except apsw.CorruptError as error:
-                problems = [f"the integrity check itself failed: {error}"]
-            known = {migration.number: migration for migration in migrate.migrations("sqlite")}
-            for number, name, sha in migrate.applied(connection):
-                if number in known and known[number].sha256 != sha:
-                    problems.append(f"migration {number} ({name}) was applied with another text than this Holdfast has")
-            return problems
-
-        problems = await self._read(work)
-        file_system = network_file_system(self.path)
-        if file_system is not None:
-            problems.append(
-                f"{self.path} is on a {file_system} file system, where SQLite's locks do not work reliably; "
-                "use a local disk"
-            )
-        for path in (self.path, f"{self.path}-wal", f"{self.path}-shm", self._locks.directory):
-            with contextlib.suppress(OSError):
-                mode = os.stat(path).st_mode & 0o777
-                if mode & 0o077:
-                    problems.append(f"{path} can be accessed by others (mode {mode:04o}); make it {mode & 0o700:04o}")
-        return problems
-
-    async def statistics(self) -> dict[str, int | str]:
-        def work(connection: apsw.Connection) -> dict[str, int | str]:
-            runs, records, blobs, mail, workers = connection.execute(self._queries["counts"]).get
-            return {
-                "runs": runs,
-                "records": records,
-                "blob_chunks": blobs,
-                "mail": mail,
-                "workers": workers,
-                "schema": len(migrate.applied(connection)),
-                "page_size": connection.pragma("page_size"),
-                "free_pages": connection.pragma("freelist_count"),
-                "sqlite": apsw.sqlite_lib_version(),
-                "durability": self.durability,
-            }
-
-        found = await self._read(work)
-        for name, path in (("file_bytes", self.path), ("wal_bytes", f"{self.path}-wal")):
-            with contextlib.suppress(FileNotFoundError):
-                found[name] = os.stat(path).st_size
-        file_system = network_file_system(self.path)
-        if file_system is not None:
-            found["network_file_system"] = file_system
-        if self.trouble is not None:
-            found["trouble"] = self.trouble
-        return found

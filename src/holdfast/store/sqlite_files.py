@@ -1,4 +1,4 @@
-"""The database file seen from outside: creating it, its permissions, its identity, the file system it is on.
+"""The database file seen from outside: creating it, its permissions, whose it is, the file system it is on.
 
 Nothing here opens the database, its -wal or its -shm while a connection of this process has them open: closing any
 descriptor of a file drops all POSIX locks that the process has on it. `os.stat` and `os.chmod` are harmless, and
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.errors import ForkedConnection, StoreError, StoreReplaced
+from holdfast.errors import ForkedConnection, StoreError
 from holdfast.store import forks
 from holdfast.store.queries import load_queries
 
@@ -39,8 +39,8 @@ _NETWORK = (
 )
 
 
-def prepare_file(path: str) -> None:
-    """Create directory and file where missing, readable by their owner only, whatever the umask."""
+def prepare_folder(path: str) -> None:
+    """Create the directory of a store where it is missing, for its owner only, whatever the umask."""
     missing = []
     folder = os.path.dirname(path)
     while not os.path.isdir(folder):
@@ -52,6 +52,10 @@ def prepare_file(path: str) -> None:
         sync_folder(os.path.dirname(folder))
     if os.path.isdir(path):
         raise StoreError(f"{path} is a directory; name a file in it.")
+
+
+def prepare_file(path: str) -> None:
+    """Create the file where it is missing, readable by its owner only. The caller holds the opening lock."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         sync_folder(os.path.dirname(path))
@@ -97,7 +101,7 @@ def check_ours(path: str) -> None:
     if os.path.exists(journal) and os.stat(journal).st_size:
         return
     size = os.stat(path).st_size
-    header = _read_header(path) if size else b""
+    header = read_header(path) if size else b""
     if size and not header.startswith(b"SQLite format 3\x00"):
         raise StoreError(f"{path} is not a database; nothing was changed. Use another path.")
     marked = int.from_bytes(header[68:72], "big")
@@ -108,7 +112,8 @@ def check_ours(path: str) -> None:
         )
 
 
-def _read_header(path: str) -> bytes:
+def read_header(path: str) -> bytes:
+    """The first bytes of a database, read without dropping locks that this process has on it."""
     flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
     file = apsw.VFSFile("", path, [flags, 0])
     try:
@@ -151,34 +156,3 @@ def close_quietly(connection: apsw.Connection, *, checkpoint: bool) -> None:
         if not checkpoint:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.close(force=True)
-
-
-class Identity:
-    """Which file a path names, to notice that it was deleted or replaced under us."""
-
-    def __init__(self, path: str, *, log: bool = True) -> None:
-        self._paths = (path, f"{path}-wal") if log else (path,)
-        self._known = tuple(map(self._look, self._paths))
-
-    @property
-    def file(self) -> forks.FileId | None:
-        return self._known[0]
-
-    def check(self) -> None:
-        """Raise StoreReplaced if the path no longer names the file that is open."""
-        for path, known in zip(self._paths, self._known, strict=True):
-            now = self._look(path)
-            if now != known:
-                what = "deleted" if now is None else "replaced by another file"
-                raise StoreReplaced(
-                    f"{path} was {what} while this process used it. Nothing more is written. "
-                    "Stop all workers, put the right file back (with its -wal), start again."
-                )
-
-    @staticmethod
-    def _look(path: str) -> forks.FileId | None:
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            return None
-        return status.st_dev, status.st_ino

@@ -182,11 +182,13 @@ class Lending:
 
 
 def define_within(connection: Any, path: str, definitions: Sequence[Definition]) -> list[bool]:
-    """Write definitions with a connection of the user's own, of apsw or of sqlite3, in the transaction it has open."""
-    if not hasattr(connection, "execute") or not getattr(connection, "in_transaction", False):
+    """Write definitions with a connection of the user's own, of apsw, in the transaction it has open."""
+    if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
+        kind = f"{type(connection).__module__}.{type(connection).__qualname__}".removeprefix("builtins.")
         raise UsageError(
-            "transaction= takes a connection of apsw or sqlite3 with an open transaction (BEGIN), to the file of the "
-            f"store; got {type(connection).__name__}{' without one' if hasattr(connection, 'execute') else ''}."
+            "transaction= takes an apsw.Connection with an open transaction (BEGIN), to the file of the store; got "
+            f"{'one without' if isinstance(connection, apsw.Connection) else kind}. A second SQLite library in one "
+            "process, as `sqlite3` is, does not see the locks of the first."
         )
     files = [row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"]
     if not files or os.path.realpath(files[0]) != path:

@@ -18,6 +18,7 @@ from holdfast.store.queries import load_queries
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import explain
 from holdfast.store.sqlite_files import close_quietly, sync_folder
+from holdfast.store.sqlite_marks import go_ahead
 from holdfast.store.sqlite_rows import read_rows
 
 T = TypeVar("T")
@@ -217,8 +218,9 @@ def _copied(source: str, unfinished: str, path: str) -> int:
         live.execute(_QUERIES["backup"], (unfinished,))
     finally:
         close_quietly(live, checkpoint=False)
-    copy = apsw.Connection(unfinished, flags=apsw.SQLITE_OPEN_READONLY)
+    copy = apsw.Connection(unfinished, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
+        go_ahead(copy)
         problems = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
     finally:
         copy.close()

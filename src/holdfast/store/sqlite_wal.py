@@ -33,17 +33,26 @@ class Damage:
     later_commits: int
 
 
-def check_wal(path: str) -> None:
-    """Raise StoreCorrupt if the log at `path` lost synced commits. Changes nothing; a missing log is sound.
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What SQLite reads of a log: all frames up to the last commit before the first bad one."""
 
-    What looks like damage is looked at again: a process that we do not know of may be writing right now.
+    salts: bytes
+    frames: int
+
+
+def check_wal(path: str) -> Log | None:
+    """Raise StoreCorrupt if the log at `path` lost synced commits; else what is in it, None if nothing can be.
+
+    Changes nothing; a missing log is sound. What looks like damage is looked at again: a process that we do not know of
+    may be writing right now.
     """
-    damage = scan_wal(path)
+    log, damage = look_at_wal(path)
     for _ in range(3):
         if damage is None:
-            return
+            return log
         time.sleep(0.02)
-        again = scan_wal(path)
+        log, again = look_at_wal(path)
         if again == damage:
             break
         damage = again
@@ -55,21 +64,27 @@ def check_wal(path: str) -> None:
             "Copy the database with its -wal and -shm files away, then restore a backup; or, to go on without what "
             f"follows the damage: truncate -s {damage.offset} {path}"
         )
+    return log
 
 
 def scan_wal(path: str) -> Damage | None:
     """The first damage that cannot be a torn last transaction."""
+    return look_at_wal(path)[1]
+
+
+def look_at_wal(path: str) -> tuple[Log | None, Damage | None]:
+    """What SQLite reads of a log, and the first damage that cannot be a torn last transaction."""
     try:
         with open(path, "rb") as file:
             header = file.read(_HEADER.size)
             if len(header) < _HEADER.size:
-                return None
+                return None, None
             return _scan(memoryview(header + file.read(os.fstat(file.fileno()).st_size)))
     except FileNotFoundError:
-        return None
+        return None, None
 
 
-def _scan(log: memoryview) -> Damage | None:
+def _scan(log: memoryview) -> tuple[Log | None, Damage | None]:
     magic, _, page_size, _, salt1, salt2, check1, check2 = _HEADER.unpack_from(log)
     order = ">" if magic & 1 else "<"
     sound = magic | 1 == _MAGIC | 1 and checksum(order, log[:24], 0, 0) == (check1, check2)
@@ -82,7 +97,7 @@ def _scan(log: memoryview) -> Damage | None:
     s1, s2 = check1, check2
     bad = 0 if not sound else -1
     closed = not sound  # the transaction with the bad frame is known to have ended
-    commits = 0
+    commits = readable = 0
     for number in range(1, count + 1):
         offset = _HEADER.size + (number - 1) * size
         _, db_pages, f1, f2, c1, c2 = _FRAME.unpack_from(log, offset)
@@ -103,10 +118,13 @@ def _scan(log: memoryview) -> Damage | None:
         elif bad >= 0 and chained and db_pages:
             commits += closed
             closed = True
+        elif bad < 0 and db_pages:
+            readable = number
         s1, s2 = c1, c2
+    read = Log(bytes(log[16:24]), readable) if sound else None
     if bad >= 0 and commits:
-        return Damage(frame=bad, offset=_HEADER.size + (bad - 1) * size if bad else 0, later_commits=commits)
-    return None
+        return read, Damage(frame=bad, offset=_HEADER.size + (bad - 1) * size if bad else 0, later_commits=commits)
+    return read, None
 
 
 def _continued(log: memoryview, offset: int, size: int, order: str, seed: tuple[int, int]) -> tuple[int, int]:

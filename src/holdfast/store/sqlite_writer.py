@@ -30,15 +30,18 @@ from typing import Any
 import apsw
 
 from holdfast import clock, faults
-from holdfast.errors import HoldfastError, StoreError, StoreReplaced
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import Append, Applied, Letter, Sent, WorkerId
 from holdfast.store.base import Acknowledge
 from holdfast.store.mailing import Delivery
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
-from holdfast.store.sqlite_files import Identity, close_quietly
+from holdfast.store.sqlite_files import close_quietly
+from holdfast.store.sqlite_guard import Held
+from holdfast.store.sqlite_identity import Identity, LogState
 from holdfast.store.sqlite_lending import Lending
 from holdfast.store.sqlite_mail import deliver, tell
+from holdfast.store.sqlite_marks import Mark
 
 _BATCH = 1024  # writes in one commit
 _BUSY_US = 30_000_000
@@ -115,6 +118,8 @@ class Writer:
         connect: Callable[[], apsw.Connection],
         *,
         identity: Identity,
+        held: Held,
+        mark: Mark,
         loop: asyncio.AbstractEventLoop,
         ring: Callable[[], None],
         checkpoint_pages: int,
@@ -124,12 +129,15 @@ class Writer:
         self._path = path
         self._connect = connect
         self._identity = identity
+        self._held = held
+        self._mark = mark
+        self._log: LogState | None = None  # as the transaction under way found it
+        self._counted = 0  # what it wrote into the database for the mark
         self._loop = loop
         self._ring = ring
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()  # whoever has it may use the connection
         self._closing = threading.Event()
-        self._broken: StoreError | None = None
         self._suspect = False  # a commit's outcome is unknown; the connection must not be used
         self._slow_until = 0
         self._look_at = 0
@@ -175,12 +183,14 @@ class Writer:
                 self._look()
             execute = self._transaction.execute
             execute("BEGIN IMMEDIATE")
+            self._begun()
             if not apply(append):
                 return False
             faults.point(points[0])
             self._suspect = True
             execute("COMMIT")
             faults.point(points[1])
+            self._check_committed()
             self._suspect = False
             committed = True
             self._note_duration(clock.monotonic_us() - started)
@@ -307,6 +317,7 @@ class Writer:
             self._suspect = True
             self._transaction.execute("COMMIT")
             faults.point("land.after_commit")
+            self._check_committed()
             self._suspect = False
             return True
         except BaseException:
@@ -336,6 +347,7 @@ class Writer:
             self._note_duration(clock.monotonic_us() - started)
             for _, after in points:
                 faults.point(after) if after else None
+            self._check_committed()
             self._suspect = False
         except BaseException as error:
             # A statement that failed for lack of space has changed nothing, whatever came after it.
@@ -422,8 +434,8 @@ class Writer:
         return outcomes
 
     def _begin(self) -> None:
-        if self._broken is not None:
-            raise self._broken
+        if self._identity.failure is not None:
+            raise self._identity.failure.with_traceback(None)
         now = clock.monotonic_us()
         if now >= self._look_at:
             self._look()
@@ -431,13 +443,33 @@ class Writer:
         while True:
             try:
                 self._transaction.execute("BEGIN IMMEDIATE")
-                return
+                break
             except apsw.BusyError:
                 if clock.monotonic_us() > (now + _LAST_US if self._closing.is_set() else give_up):
                     raise
                 jitter = 0.5 + clock.monotonic_us() % 1000 / 1000  # processes are not in step by the microsecond
                 time.sleep(delay_s * jitter)
                 delay_s = min(delay_s * 2, 0.02)
+        try:
+            self._begun()
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _begun(self) -> None:
+        """Right after BEGIN: nobody else changes the log now."""
+        self._log, self._counted = self._identity.before_commit(), 0
+        if self._log is not None and self._mark.is_outdated(self._log):
+            self._counted = self._mark.count(self._transaction)
+
+    def _check_committed(self) -> None:
+        """Right after COMMIT: nobody is told of it unless it is in the log that belongs to the file."""
+        log = self._identity.after_commit()
+        if log is None or self._log is None or log.frames != self.wal_pages:
+            return  # somebody else has committed since: what the log has now is theirs to note
+        if self._counted:
+            self._mark.counted(self._counted, self._log, log)
+        self._mark.write(log)
 
     def _roll_back(self) -> None:
         try:
@@ -447,11 +479,7 @@ class Writer:
             self._suspect = True
 
     def _look(self) -> None:
-        try:
-            self._identity.check()
-        except StoreReplaced as error:
-            self._broken = error
-            raise
+        self._identity.check()
         self._look_at = clock.monotonic_us() + _LOOK_US
 
     def _note_duration(self, took_us: int) -> None:
@@ -488,8 +516,10 @@ class Writer:
             if self._suspect:
                 return
             try:
+                self._identity.check()  # a file that was cut short would be filled up again
                 pages, done = self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            except (apsw.Error, OSError):
+                self._identity.check()
+            except (apsw.Error, OSError, StoreError):
                 self._checkpoint_at = self.wal_pages + self._checkpoint_pages
                 return
             # Not all of it could be moved (a reader, another process): do not try again at every commit.
@@ -498,17 +528,21 @@ class Writer:
 
     def _close(self) -> None:
         with self._lock:
-            sound = not self._suspect and self._broken is None
+            sound, is_empty = not self._suspect, False
             if sound:
                 try:
                     self._look()
                     self.connection.set_busy_timeout(200)
                     self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                    is_empty = True
                 except apsw.BusyError:
                     pass  # others still use the log; it is theirs to clean up
                 except (apsw.Error, OSError, StoreError):
                     sound = False
+            self._held.loosen()
             close_quietly(self.connection, checkpoint=sound)
+            if sound:
+                self._mark.drop(others=is_empty)
 
     # telling
 

@@ -189,6 +189,10 @@ def run_trial(directory: Path, *, seed: int, cut_at: int | None, lying: bool = F
     for path, content in disk.survivors().items():
         if Path(path).parent == before.resolve():
             (after / Path(path).name).write_bytes(content)
+    # What processes noted of the log may have survived, all of it; it must not say more than the disk kept.
+    workers = before / "runs.db-workers"
+    if workers.is_dir():
+        shutil.copytree(workers, after / workers.name)
     problem = asyncio.run(_inspect(after / "runs.db", acknowledged))
     return Trial(seed, cut_at, disk.operations, sum(row.head_seq for row in acknowledged.values()), problem)
 

@@ -1,0 +1,119 @@
+"""Which files a store has open, to notice that they were deleted, replaced or cut short under it.
+
+A commit is acknowledged only if the log that it was written to is still the one that the path names. And a log that is
+shorter than its own index says has lost commits: that is looked at before each commit, which would fill the gap with
+nothing. The format of the index is https://sqlite.org/walformat.html#the_wal_index_file_format.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import NamedTuple
+
+from holdfast.errors import StoreReplaced
+from holdfast.store import forks
+from holdfast.store.sqlite_guard import Held
+
+_COPY = 48  # bytes of the header, which is there twice: while they differ it is being written
+_INDEX = struct.Struct("=14x H I I 8x 8s 8x 48x I")
+_LOG_HEADER, _FRAME_HEADER = 32, 24
+
+
+class LogState(NamedTuple):
+    """What the index says of the log: all of it is committed and synced."""
+
+    page_size: int
+    frames: int
+    pages: int  #: of the database, with what is in the log only
+    salts: bytes  #: of this round: they change when the log begins anew
+    backfilled: int  #: frames that were checkpointed
+
+    @property
+    def log_bytes(self) -> int:
+        return _LOG_HEADER + self.frames * (_FRAME_HEADER + self.page_size) if self.frames else 0
+
+
+class Identity:
+    """The files of one store, as they were when it was opened."""
+
+    def __init__(self, path: str, held: Held | None) -> None:
+        self.failure: StoreReplaced | None = None  #: what was found; it stays, whatever is done to the files then
+        self._held = held
+        self._wal = f"{path}-wal"
+        self._paths = (path, self._wal, f"{path}-shm") if held is not None else (path,)
+        self._known = tuple(map(_look, self._paths))
+        self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC) if held is not None else -1
+        self._most = os.stat(path).st_size
+
+    @property
+    def file(self) -> forks.FileId | None:
+        return self._known[0]
+
+    def close(self) -> None:
+        if self._log >= 0:
+            os.close(self._log)  # SQLite has no locks on the log itself
+            self._log = -1
+
+    def check(self) -> None:
+        """Raise StoreReplaced if the paths no longer name the files that are open, or these are cut short."""
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)  # else it would grow
+        for path, known in zip(self._paths, self._known, strict=True):
+            now = _look(path)
+            if now != known:
+                what = "deleted" if now is None else "replaced by another file"
+                self._fail(f"{path} was {what} while this process used it.")
+        if self._held is not None:
+            self._check_size(self.before_commit(), os.fstat(self._held.main).st_size)
+
+    def before_commit(self) -> LogState | None:
+        """Raise StoreReplaced if the log is cut short; else what it has, unless that is changing right now."""
+        state = self._state()
+        # In this order: a log is made shorter after its index was, never before.
+        if state is not None and os.fstat(self._log).st_size < state.log_bytes and self._state() == state:
+            size = os.fstat(self._log).st_size
+            self._fail(f"{self._wal} was cut short under this process, to {size} of {state.log_bytes} bytes.")
+        return state
+
+    def after_commit(self) -> LogState | None:
+        """Raise StoreReplaced if what was just committed may not be in the store's files; else what the log has."""
+        assert self._held is not None
+        main = os.fstat(self._held.main)
+        if _look(self._wal) != self._known[1] or not main.st_nlink:
+            self.check()
+        state = self._state()
+        self._check_size(state, main.st_size)
+        return state
+
+    def _check_size(self, state: LogState | None, size: int) -> None:
+        """A database has all its pages when all of the log was checkpointed. Until then it does not shrink."""
+        if state is not None and size < state.pages * state.page_size:
+            least = state.pages * state.page_size if state.backfilled >= state.frames else self._most
+            if size < least and self._held is not None:
+                size = os.fstat(self._held.main).st_size  # again: it may have changed before the index was looked at
+                if size < least and self._state() == state:
+                    self._fail(f"{self._paths[0]} was cut short under this process, to {size} of {least} bytes.")
+        self._most = size
+
+    def _state(self) -> LogState | None:
+        index = self._held.index if self._held is not None else None
+        if index is None or index[:_COPY] != index[_COPY : 2 * _COPY]:
+            return None
+        page_size, *rest = _INDEX.unpack_from(index)
+        return LogState(65536 if page_size == 1 else page_size, *rest)
+
+    def _fail(self, what: str) -> None:
+        self.failure = StoreReplaced(
+            f"{what} Nothing more is written. Stop all workers, put the right files back (the database with its -wal) "
+            "or restore a backup, start again."
+        )
+        raise self.failure
+
+
+def _look(path: str) -> forks.FileId | None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
