@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.sqlite_files import APPLICATION_ID
+from holdfast.store.sqlite_files import APPLICATION_ID, read_header
 from holdfast.testing.invariants import check_history
 
 __all__ = ["histories_hold", "pytest_configure"]
@@ -50,6 +50,5 @@ def stores_below(folder: Path) -> list[Path]:
 
 
 def _is_ours(path: Path) -> bool:
-    with path.open("rb") as file:
-        head = file.read(100)
+    head = read_header(str(path)) if path.stat().st_size >= 100 else b""
     return head.startswith(_HEADER) and struct.unpack_from(">I", head, _ID_AT)[0] == APPLICATION_ID

@@ -11,6 +11,8 @@ from hashlib import blake2b
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
+from holdfast.store.sqlite_guard import own_files
+
 _MAGIC: Final = re.compile(r"[*?\[]")
 _ANY_DEPTH: Final = "**"
 _CHUNK: Final = 1 << 20
@@ -69,7 +71,8 @@ class Pattern:
                 # a disk that is not mounted.
                 if folder == self.base or not isinstance(error, FileNotFoundError | NotADirectoryError):
                     unread.append(folder)
-        return Scan(found, tuple(unread))
+        own = own_files()  # reading them would drop the store's locks, and they change with every run
+        return Scan({path: stat for path, stat in found.items() if stat.inode not in own}, tuple(unread))
 
     def _look(self, entry: os.DirEntry[str], states: frozenset[int], found: dict[str, Stat]) -> frozenset[int]:
         """Note a file that fits; of a folder, what may fit below it."""
@@ -157,6 +160,8 @@ def digests(files: Iterable[tuple[str, Stat]]) -> dict[str, str | OSError | None
 
 def _digest(path: str, expected: Stat) -> str | OSError | None:
     content = blake2b(digest_size=16)
+    if expected.inode in own_files():
+        return None
     try:
         with open(path, "rb", buffering=0, opener=_opened) as file:
             if stat_of(os.fstat(file.fileno())) != expected:
