@@ -446,6 +446,8 @@ class Holdfast(Administration):
                     await asyncio.wait_for(stopped.wait(), 1.0)
                 if self._here.lease.is_lost:
                     raise StoreError("This worker was removed by another process; start a new one.")
+                if self._store.failure is not None:
+                    raise self._store.failure
             info("worker.stopping", worker=self._here.lease.worker_id, runs=len(self._here.executions))
             await self._attendant.stop()
         finally:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from holdfast.clock import now_us
 from holdfast.codec import blob_digest
-from holdfast.errors import Fenced, StoreError, UsageError
+from holdfast.errors import Fenced, StoreError, StoreReplaced, UsageError
 from holdfast.host import Host, Timer
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.journal import Journal
@@ -309,7 +309,7 @@ class RunContext:
             try:
                 return await ask()
             except StoreError as error:
-                if self.dead or isinstance(error, Fenced):
+                if self.dead or isinstance(error, Fenced | StoreReplaced):
                     raise
                 warn("run.waits_for_the_store", run=self.id, error=str(error))
             await asyncio.sleep(wait_s)

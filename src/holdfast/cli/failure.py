@@ -27,6 +27,7 @@ from holdfast.errors import (
     RunNotFound,
     RunPruned,
     StoreCorrupt,
+    StoreReplaced,
     UsageError,
 )
 
@@ -72,7 +73,7 @@ def code_of(error: BaseException) -> int:
             return CONFLICT
         case RunPruned() | RunMoved():
             return CONFLICT
-        case CorruptJournal() | StoreCorrupt():
+        case CorruptJournal() | StoreCorrupt() | StoreReplaced():
             return INTEGRITY
         case NeedsHuman():
             return IN_DOUBT if "in-doubt" in error.command else HUMAN

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from holdfast.cli.failure import FAILED, OK, USAGE
+from holdfast.cli.failure import FAILED, INTEGRITY, OK, USAGE
 from holdfast.cli.insistence import Insistence
 from holdfast.clock import monotonic_us
 from holdfast.telemetry import info, warn
@@ -68,8 +68,9 @@ class Supervisor:
             lived_s = (monotonic_us() - began) / 1e6
             if self._stopping.is_set():
                 return
-            if died.get("code") == USAGE:
-                self._code = USAGE  # it would say the same for ever
+            code = died.get("code")
+            if code in (USAGE, INTEGRITY):  # it would say the same for ever, or open what lies there now
+                self._code = USAGE if code == USAGE else INTEGRITY
                 self._stop(signal.SIGTERM)
                 return
             wait_s = delay_s(lived_s, wait_s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from holdfast.errors import StoreError
 from holdfast.model import (
     Append,
     Applied,
@@ -91,6 +92,11 @@ class Store(Protocol):
     @property
     def trouble(self) -> str | None:
         """What writes are waiting for, or failed with last, if anything: for `doctor` and the worker's log."""
+        ...
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why this store cannot be used any more by this process, whatever happens; None as long as it can."""
         ...
 
     async def open(self, *, read_only: bool = False) -> None:

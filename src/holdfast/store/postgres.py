@@ -117,6 +117,10 @@ class PostgresStore(Retention, AtHome):
     def trouble(self) -> str | None:
         return self._writer.trouble if self._writer is not None else None
 
+    @property
+    def failure(self) -> StoreError | None:
+        return None  # a server comes back
+
     # open and close
 
     async def open(self, *, read_only: bool = False) -> None:
