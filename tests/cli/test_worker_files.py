@@ -12,7 +12,8 @@ import pytest
 
 from tests.cli.commands import Commands
 from tests.cli.test_worker import notes as noted
-from tests.cli.test_worker import several, until, working, write
+from tests.cli.test_worker import several, working, write
+from tests.eventually import eventually_now
 
 pytestmark = pytest.mark.corrupts
 
@@ -57,7 +58,7 @@ def test_an_idle_worker_says_what_happened_and_ends(hf: Commands, lose: Callable
 def test_a_worker_in_the_middle_of_a_run_does_not_go_on_with_it(hf: Commands, lose: Callable[[Path], None]) -> None:
     write(hf, 'slow("go")')
     with working(hf, "work.py", "--json") as worker:
-        until(lambda: len(noted(hf)) == 1, str(worker.err))
+        eventually_now(lambda: len(noted(hf)) == 1)
         lose(store(hf))
         (hf.folder / "go").touch()
         assert worker.wait() == 6
