@@ -11,7 +11,8 @@ claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "
 started    call            {"due": µs} for waits with a time, else null: the call began, its outcome is not known yet
 decided    wait            {"mail", "value"} or {"expired"}: how a wait ends; the code learns it at the outcome's tick
 attempt    call            {"error", "retry_at", "postponed"}: an attempt failed and another follows
-intent     effect          {"idempotency_key"}: from here on the effect may have happened
+intent     effect          {"idempotency_key"}: from here on the effect may have happened; "saga" names the block of one
+                           that can be undone ("" for none), "undoes" is the idempotency key of what an undo takes back
 child      agent           {"run", "defaults"}: a child run with this id is being started, with `args`
 settled    effect          {"verdict", "by", "evidence", "attempt", "given"}: how an effect in doubt was settled;
                            `given` is what a person said: {"verdict", "value"|"error", "actor", "note", "mail"} or null
