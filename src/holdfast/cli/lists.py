@@ -70,10 +70,10 @@ def ago(at: datetime | None) -> str:
 
 
 def clock_time(at: datetime, *, now: datetime) -> str:
-    """`14:05`, with the day if it is not today, in local time."""
+    """`14:05:00`, or the day and `14:05` if it is not today, in local time."""
     local, today = at.astimezone(), now.astimezone()
     if local.date() == today.date():
-        return f"{local:%H:%M}" if local.second == 0 else f"{local:%H:%M:%S}"
+        return f"{local:%H:%M:%S}"
     return f"{local:%Y-%m-%d %H:%M}"
 
 
