@@ -16,7 +16,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.acts import InRun
-from holdfast.model import RunFilter
+from holdfast.model import Kind, RunFilter, RunId
 from tests.eventually import eventually
 from tests.runs.journal import records_of
 from tests.workers import until
@@ -479,3 +479,47 @@ def timeline(url: str) -> list[Any]:
             return await client.get("b").history()
 
     return asyncio.run(read())
+
+
+@hf.agent
+async def interrupts(other: str, timeout: float | None) -> str:
+    try:
+        said = f"told {await hf.get(other).interrupt('well?', timeout=timeout)}"
+    except (TimeoutError, hf.RunFinished) as error:
+        said = type(error).__name__
+    await hf.receive(GO)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("timeout", "meanwhile", "expected"),
+    [(None, "resume", "told heard well?"), (None, "cancel", "RunFinished"), (1.5, None, "TimeoutError")],
+)
+def test_a_run_that_interrupts_another_waits_for_the_reply_without_a_process(
+    timeout: float | None, meanwhile: str | None, expected: str, tmp_path: Path
+) -> None:
+    url = str(tmp_path / "s.db")
+
+    async def parks() -> None:
+        async with hf.connect(url, agents=[target, interrupts]) as app:
+            other = await app.start(target(), id="target")
+            await until(other, "waiting")
+            await other.pause()
+            await until(other, "paused")
+            run = await app.start(interrupts("target", timeout), id="r")
+            await until(run, "waiting")
+
+    async def goes_on() -> None:
+        async with hf.connect(url, agents=[target, interrupts]) as app:
+            run = app.get("r")
+            if meanwhile is not None:
+                await getattr(app.get("target"), meanwhile)()
+            await run.send("go", True)
+            assert await run.result(timeout=60) == expected
+            mails = await app._store.mail(RunId("target"), after=0)
+            assert [mail.kind for mail in mails].count("interrupt") == 1
+
+    asyncio.run(parks())
+    asyncio.run(goes_on())
+    replies = [r for r in records_of(url, "r") if r.name == "hf:reply" and r.kind in (Kind.done, Kind.failed)]
+    assert len(replies) == 1
