@@ -35,7 +35,7 @@ log = logging.getLogger("holdfast.tests.programs")
 AT_ONCE = 100
 BATCHES = {"sqlite": 20, "postgres": 5}
 #: Every other batch, nobody is killed: then all that happens is the doing of programs and people.
-CALM = Plan(kills=False, lease_s=10.0, most_s=60, pauses=0.15, cancels=0.2)
+CALM = Plan(kills=False, lease_s=10.0, most_s=30, pauses=0.15, cancels=0.2)
 KILLED = Plan(most_s=60, pauses=0.1, cancels=0.15, retires=0.2)
 
 #: Hazards that some programs of a sweep must have met, or the sweep has proved nothing about them: how they begin.
@@ -110,14 +110,14 @@ def test_a_seed_always_grows_the_same_hazards() -> None:
 @pytest.mark.postgres
 def test_cancelled_and_broken_programs_end_as_they_must(tmp_path: Path, nursery: Nursery) -> None:
     scenes: list[Scene] = []
-    batch = batch_of(tmp_path, nursery, programs(1, 0, 25), "1/0", CALM, see=scenes.append)
+    batch = batch_of(tmp_path, nursery, programs(1, 0, 25), "1/0", replace(CALM, most_s=10), see=scenes.append)
     batch.assert_well()
     assert batch.met["cancelled while undoing"]
     notices_what_is_wrong(scenes[0])
 
 
 def test_cancelled_and_broken_programs_of_killed_workers_end_as_they_must(tmp_path: Path, nursery: Nursery) -> None:
-    batch = batch_of(tmp_path, nursery, programs(2, 0, 20), "2/0", KILLED)
+    batch = batch_of(tmp_path, nursery, programs(2, 0, 15), "2/0", replace(KILLED, most_s=10))
     batch.assert_well()
     assert batch.kills >= 3
 
