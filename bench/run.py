@@ -35,6 +35,14 @@ async def fan_out(count: int) -> int:
 
 
 @hf.agent
+async def act_at_once(count: int, file: str) -> int:
+    n = sum(await asyncio.gather(*(act(n) for n in range(count))))
+    n = await act(n)
+    Path(file).write_text(str(time.time()))
+    return n
+
+
+@hf.agent
 async def stops_at(count: int, file: str) -> int:
     n = 0
     for _ in range(count):
@@ -118,6 +126,31 @@ class Bench:
                 rates.append(1000 / (time.perf_counter() - began))
         self.found["gather of 1,000 steps, steps/s"] = max(rates)
 
+    async def effects_at_once(self) -> None:
+        """Of one run, next to as many as a hundred runs have at once."""
+        rates, spread, mark = [], [], str(self.folder / "acted")
+        async with hf.connect(self.url("at-once"), agents=[act_at_once, effects]) as app:
+            await (await app.start(act_at_once(100, mark))).result()
+            for _ in range(5):
+                gc.collect()
+                began = time.perf_counter()
+                runs = await asyncio.gather(*(app.start(effects(20)) for _ in range(100)))
+                await asyncio.gather(*(run.result() for run in runs))
+                spread.append(2_000 / (time.perf_counter() - began))
+                del runs
+                gc.collect()
+                began = time.perf_counter()
+                await (await app.start(act_at_once(10_000, mark))).result()
+                rates.append(10_000 / (time.perf_counter() - began))
+        self.found["10,000 effects at once, effects/s"] = max(rates)
+        self.found["10,000 effects at once, share of 100 x 20"] = max(rates) / max(spread)
+
+    async def resume_at_once(self) -> None:
+        """All of them are recorded, and answer; then the run goes on."""
+        self.found["resume at 10,000 effects at once, s"] = await self._resumed(
+            "at-once-resume", act_at_once, 10_000, kill="effect.after_intent:kill@10001"
+        )
+
     async def one_step(self) -> None:
         took = []
         async with hf.connect(self.url("one"), agents=[steps]) as app:
@@ -130,20 +163,27 @@ class Bench:
         self.found["one-step run, p99 ms"] = took[int(len(took) * 0.99)]
 
     async def resume(self) -> None:
-        url, mark = self.url("resume"), self.folder / "mark"
+        self.found["resume at step 10,000, s"] = await self._resumed(
+            "resume", stops_at, 10_000, kill="effect.after_intent:kill"
+        )
+
+    async def _resumed(self, name: str, agent: hf.Agent[[int, str], int], count: int, *, kill: str) -> float:
+        """Seconds until a run that was killed is where it was, and beyond."""
+        url, mark = self.url(name), self.folder / f"mark-{name}"
         code = (
             f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import run, holdfast as hf; "
-            f"hf.run(run.stops_at(10_000, {str(mark)!r}), id='long', url={url!r})"
+            f"hf.run(run.{agent.name}({count}, {str(mark)!r}), id='long', url={url!r})"
         )
-        fault = {**os.environ, "HOLDFAST_FAULT": "effect.after_intent:kill"}
-        subprocess.run([sys.executable, "-c", code], env=fault, check=False)
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "HOLDFAST_FAULT": kill}, check=False)
+        assert not mark.exists()
         began = time.perf_counter()
-        async with hf.connect(url, agents=[stops_at]) as app:
-            run = await app.start(stops_at(10_000, str(mark)), id="long")
+        async with hf.connect(url, agents=[agent]) as app:
+            run = await app.start(agent(count, str(mark)), id="long")
             while not mark.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.0005)
-            self.found["resume at step 10,000, s"] = time.perf_counter() - began
+            took = time.perf_counter() - began
             await run.result()
+        return took
 
     async def take_over(self) -> None:
         took = await waiting.take_over(self.url("take-over"))
@@ -197,6 +237,7 @@ GOALS = {
     "sequential effects, share of raw commits": (0.7, True),
     "100 runs x 20 steps, steps/s": (30_000, True),
     "gather of 1,000 steps, steps/s": (10_000, True),
+    "10,000 effects at once, share of 100 x 20": (1.0, True),
     "one-step run, p50 ms": (1.0, False),
     "resume at step 10,000, s": (0.25, False),
     "take-over after a kill, p99 s": (1.0, False),
@@ -224,6 +265,8 @@ def main() -> int:
             "effects": bench.sequential_effects,
             "many": bench.many_runs,
             "gather": bench.gather,
+            "atonce": bench.effects_at_once,
+            "atonce_resume": bench.resume_at_once,
             "one": bench.one_step,
             "resume": bench.resume,
             "takeover": bench.take_over,

@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ from holdfast.journal.blobs import blob_in
 from holdfast.journal.journal import Journal
 from holdfast.journal.recovery import PROVEN, Doubt
 from holdfast.journal.replay import Entry, Replay, mismatch
-from holdfast.journal.ticks import Quiet, Ticks, is_about_to_end, waits_outside
+from holdfast.journal.stillness import Quiet, Stillness
+from holdfast.journal.ticks import Ticks
 from holdfast.model import Fence, Kind, Mail, Record, RunRow
 from holdfast.scopes import Scope, where
 from holdfast.telemetry import warn
@@ -80,6 +81,11 @@ class Wait:
     future: asyncio.Future[Any]
     timer: Timer | None = None
 
+    @property
+    def subject(self) -> str:
+        """Which signal or child it waits for."""
+        return str(self.shown.get("child" if self.kind == "child" else "name", ""))
+
     def end(self, value: Any) -> bool:
         """What was waited for is there; False if something else was first."""
         if self.future.done():
@@ -117,11 +123,13 @@ class RunContext:
         self.replay = Replay(records, generation=row.generation, code=code)
         self.ticks = Ticks(self.replay, self.quiet)
         self.tasks: dict[asyncio.Task[Any], Scope] = {}
+        self.stillness = Stillness(self.tasks)
         self.lines = 1  #: branches and timeouts that may go on by themselves
         self.bodies = 0  #: bodies, verifications and waits for a retry under way
         self.acting = 0  #: effects whose body is under way
         self.threads = 0  #: `def` bodies whose thread lives
         self.waits: dict[str, Wait] = {}
+        self._listening: dict[tuple[str, str], OrderedDict[str, Wait]] = {}  # the same, by what they wait for
         self.deadlines: dict[str, tuple[int, Callable[[], None]]] = {}  #: open timeouts: when due (µs), what then
         self.sagas: list[Any] = []  #: blocks that are open
         self.verdicts: dict[str, dict[str, Any]] = {}  #: what persons said about effects, not acted on yet, by key
@@ -165,6 +173,7 @@ class RunContext:
     def adopt(self, task: asyncio.Task[Any], scope: Scope) -> None:
         """A task of this run was created."""
         self.tasks[task] = scope
+        self.stillness.loosen(scope)
         self.ticks.touch()
         task.add_done_callback(self._task_done)
 
@@ -175,15 +184,7 @@ class RunContext:
 
     def quiet(self) -> Quiet:
         """What its tasks are doing, apart from durable calls."""
-        outside = False
-        for task, scope in self.tasks.items():
-            if scope.in_call:
-                continue
-            waiter = getattr(task, "_fut_waiter", None)
-            if waiter is None or waiter.done() or is_about_to_end(waiter):
-                return Quiet.busy
-            outside = outside or waits_outside(task, waiter, self.tasks)
-        return Quiet.outside if outside else Quiet.settled
+        return self.stillness.now()
 
     def thread_ended(self) -> None:
         self.threads -= 1
@@ -202,6 +203,7 @@ class RunContext:
         self.ambient = None
         self.journal.let_go()
         self.ticks.let_go()
+        self.stillness.let_go()
         for task in [task for task in self.tasks if task.done()]:
             del self.tasks[task]
 
@@ -410,6 +412,8 @@ class RunContext:
         """Hold this branch until something ends the wait with a value; None once it is due."""
         wait = Wait(key, kind, shown, due_us, self.loop.create_future())
         self.waits[key] = wait
+        listening = self._listening.setdefault((kind, wait.subject), OrderedDict())
+        listening[key] = wait
         if due_us is not None:
             wait.timer = self.host.timers.at(due_us, lambda: self._expire(wait))
         self._on_wait()
@@ -418,6 +422,9 @@ class RunContext:
         finally:
             if self.waits.get(key) is wait:
                 del self.waits[key]
+            listening.pop(key, None)
+            if not listening and self._listening.get((kind, wait.subject)) is listening:
+                del self._listening[kind, wait.subject]
             if wait.timer is not None:
                 wait.timer.cancel()
 
@@ -497,8 +504,9 @@ class RunContext:
 
     def signal(self, mail: Mail) -> None:
         """A signal arrived: it goes to whoever waits for it longest, or waits itself."""
-        for wait in self.waits.values():
-            if wait.kind == "signal" and wait.shown["name"] == mail.key and wait.end(mail):
+        listening = self._listening.get(("signal", mail.key))
+        while listening:
+            if listening.popitem(last=False)[1].end(mail):
                 return
         self.signals.setdefault(mail.key, deque()).append(mail)
 
@@ -509,14 +517,15 @@ class RunContext:
     def return_signal(self, mail: Mail) -> None:
         """Nobody has seen it: it is the next one again."""
         waiting = self.signals.setdefault(mail.key, deque())
-        waiting.append(mail)
-        self.signals[mail.key] = deque(sorted(waiting, key=lambda m: m.number))
+        if not waiting or mail.number < waiting[0].number:
+            waiting.appendleft(mail)
+        else:
+            self.signals[mail.key] = deque(sorted([*waiting, mail], key=lambda m: m.number))
 
     def child_ended(self, child: str) -> None:
         self.ended_children.add(child)
-        for wait in list(self.waits.values()):
-            if wait.kind == "child" and wait.shown["child"] == child:
-                wait.end(child)
+        for wait in self._listening.get(("child", child), {}).values():
+            wait.end(child)
 
     # calls
 
@@ -580,7 +589,7 @@ class RunContext:
         if not self.replay.has_unclaimed and self.ticks.is_replayed:
             return
         replay = self.replay
-        await self.ticks.wait_replayed(lambda: not replay.left_over_effects(scope.path, name, args_digest))
+        await self.ticks.wait_replayed(lambda: not replay.has_left_over(scope.path, name, args_digest))
         left = self.without_settled(replay.left_over_effects(scope.path, name, args_digest))
         if left:
             attempted = replay.attempted.get(scope.path, [])

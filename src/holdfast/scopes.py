@@ -61,6 +61,7 @@ class Scope:
     """One branch of a run (or the inside of a body): where its calls and tasks get their names."""
 
     __slots__ = (
+        "_in_call",
         "arguments",
         "body",
         "branches",
@@ -68,7 +69,7 @@ class Scope:
         "cleans_up",
         "coro",
         "handling",
-        "in_call",
+        "is_loose",
         "owed",
         "path",
         "planned",
@@ -90,12 +91,24 @@ class Scope:
         self.coro: Any = None  #: while its task is being created
         self.body: StepInfo | None = None
         self.reserved: Reservation | None = None
-        self.in_call = False
+        self._in_call = False
+        self.is_loose = False  #: what its task does is to be looked at
         self.cleans_up = False  #: it undoes a saga, or was made by code that cleans up
         self.handling: type[BaseException] | None = None  #: what the code was handling when it made its last call
         self.owed: asyncio.CancelledError | None = None  #: kept by clean-up, to be raised if the code goes on
         self.saga: Any = None
         self.shield: Any = None  #: of a call that cleans up, while it is under way
+
+    @property
+    def in_call(self) -> bool:
+        """Is its task in a durable call?"""
+        return self._in_call
+
+    @in_call.setter
+    def in_call(self, value: bool) -> None:
+        self._in_call = value
+        if not (value or self.is_loose):
+            self.run.stillness.loosen(self)
 
     def prefix(self) -> str:
         return f"{self.path}/" if self.path else ""

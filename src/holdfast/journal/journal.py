@@ -3,12 +3,14 @@
 Records are drafts until a batch is formed: only then do they get their number and hash, so a `started` that its outcome
 overtook leaves no gap, and a batch that is submitted again is the same to the byte. Nothing here waits for the disk
 except `barrier()` and a backlog that is too long. A batch is formed when somebody waits for it, when enough drafts have
-come together, or when the run has nothing more to say for a turn of the event loop.
+come together, or when the run has nothing more to say for a turn of the event loop. Whoever waits from the same turn on
+shares one batch: ten thousand effects at once are a few appends, not ten thousand.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -68,13 +70,19 @@ class Journal:
         self._durable_seq = row.head_seq
         self._undurable_since_us = 0
         self._oldest_at = 0
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, int, list[asyncio.Future[None]]]] = []  # a heap, by what is to be on disk
+        self._waits = 0
+        self._unformed: list[asyncio.Future[None]] = []  # who waits for the batch that is formed next
+        self._is_forming = False  # it is formed in the next turn of the loop
+        self._asked = 0  # how many have asked for it
+        self._is_lone = False  # the last time nobody else did
         self._turn_scheduled = False
         self._scheduled_us = 0
         self._said = self._said_last_turn = 0
         self._quiet_turns = 0
         self._thawed: asyncio.Future[None] | None = None  # while the run is being parked
         self.lost = False
+        self._is_abandoned = False
         self.summary: dict[str, Any] = dict(row.summary)
 
     # what the run says
@@ -176,13 +184,16 @@ class Journal:
 
         `inline`: nobody else is waiting for the loop, so the commit may happen on this thread.
         """
-        if self._thawed is not None:
+        while self._thawed is not None:
             await asyncio.shield(self._thawed)
         if inline and self._turn_scheduled and monotonic_us() - self._scheduled_us > _TURN_US:
             await asyncio.sleep(0)
+        if not inline:
+            await self._wait_formed()
+            return
         append = self._form()
         if append is not None:
-            if inline and self._durable_seq == append.base_seq:
+            if self._durable_seq == append.base_seq:
                 applied = self.store.commit_inline(append)
                 if applied is not None:
                     self._acknowledged(append, applied)
@@ -193,6 +204,49 @@ class Journal:
                 self._submit(append, urgent=True)
         await self._wait_durable(self._head_seq)
 
+    async def _wait_formed(self) -> None:
+        """Wait for a batch with everything said so far, which those share who ask in the same turn of the loop."""
+        if self._is_lone and not self._asked and self._durable_seq == self._head_seq:
+            append = self._form()  # there is one branch, as it seems, and nobody to wait for
+            if append is not None:
+                self._submit(append, urgent=True)
+            await self._wait_durable(self._head_seq)
+            return
+        self._asked += 1
+        waiter = self._new_waiter()
+        self._unformed.append(waiter)
+        self._form_soon()
+        await waiter
+
+    def _form_soon(self) -> None:
+        if not self._is_forming:
+            self._is_forming = True
+            self._loop.call_soon(self._form_for_all)
+
+    def _form_for_all(self) -> None:
+        self._is_forming = False
+        self._is_lone, self._asked = self._asked == 1, 0
+        if self._unformed and self._thawed is None and not self.lost:
+            self._form_and_submit(urgent=True)
+            self._number_waiters()  # nothing was left to say: they wait for what is under way
+            self._wake_waiters()
+
+    def _number_waiters(self) -> None:
+        """Those who asked for a batch wait for its last record."""
+        if self._unformed:
+            self._add_waiters(self._head_seq, self._unformed)
+            self._unformed = []
+
+    def _add_waiters(self, seq: int, waiters: list[asyncio.Future[None]]) -> None:
+        self._waits += 1  # whoever asked first is woken first
+        heapq.heappush(self._waiters, (seq, self._waits, waiters))
+
+    def _wake_waiters(self) -> None:
+        while self._waiters and self._waiters[0][0] <= self._durable_seq:
+            for waiter in heapq.heappop(self._waiters)[2]:
+                if not waiter.done():
+                    waiter.set_result(None)
+
     async def _send_alone(self, append: Append) -> Append | None:
         """Have the store commit an append by itself; the append, if it does not do that now."""
         sending = self.store.submit_alone(append, lambda result: self._acknowledged(append, result))
@@ -202,11 +256,18 @@ class Journal:
         return None
 
     async def _wait_durable(self, seq: int) -> None:
-        if self._durable_seq >= seq:
+        if self._durable_seq >= seq and not self.lost:
             return
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((seq, waiter))
+        waiter = self._new_waiter()
+        self._add_waiters(seq, [waiter])
         await waiter
+
+    def _new_waiter(self) -> asyncio.Future[None]:
+        """Of a run that was lost nothing more gets to the disk: whoever waits for it is torn down, now or soon."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        if self._is_abandoned:
+            waiter.cancel()
+        return waiter
 
     # the end of an execution
 
@@ -236,6 +297,8 @@ class Journal:
             self.row = row
             if self._drafts and not self._turn_scheduled:
                 self._schedule_turn()
+            if self._unformed:
+                self._form_soon()
         return applied
 
     async def finish(
@@ -282,7 +345,7 @@ class Journal:
 
     def abandon(self) -> None:
         """Write nothing more: the run belongs to somebody else, or its process is going away."""
-        self.lost = True
+        self.lost = self._is_abandoned = True
         self._drafts.clear()
         self._fresh_open.clear()
         self._open.clear()
@@ -293,8 +356,10 @@ class Journal:
         self._on_lost = lambda _: None
 
     def _fail_waiters(self) -> None:
-        for _, waiter in self._waiters:
-            waiter.cancel()
+        for waiters in (self._unformed, *(waiters for _, _, waiters in self._waiters)):
+            for waiter in waiters:
+                waiter.cancel()
+        self._unformed.clear()
         self._waiters.clear()
 
     # batches
@@ -369,6 +434,8 @@ class Journal:
             )
         self._drafts.clear()
         self._head_seq, self._head_hash = seq, previous
+        if self._unformed:
+            self._number_waiters()
         row = self.row
         self.row = seal_row(
             RunRow(
@@ -418,13 +485,7 @@ class Journal:
             undurable = self._head_seq > self._durable_seq or self._drafts
             self._undurable_since_us = monotonic_us() if undurable else 0
             if self._waiters:
-                kept = []
-                for seq, waiter in self._waiters:
-                    if seq > self._durable_seq:
-                        kept.append((seq, waiter))
-                    elif not waiter.done():
-                        waiter.set_result(None)
-                self._waiters = kept
+                self._wake_waiters()
             return
         if not self.lost and result is not Applied.unread:
             self.lost = True

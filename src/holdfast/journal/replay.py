@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.journal.leftovers import Leftovers, is_unasked, may_be
 from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
 
 #: Records that the tick engine does not deliver: the code learns them in another way.
@@ -305,25 +306,22 @@ class Replay:
     def has_unclaimed(self) -> bool:
         return self._unclaimed > 0
 
-    def left_over_effects(self, branch: str, name: str, digest: str) -> list[Entry]:
-        """Recorded effects that a new effect of this branch might be, under another name or with other arguments.
+    @functools.cached_property
+    def _leftovers(self) -> Leftovers:
+        return Leftovers(self.entries.values(), self.reappeared)
 
-        A loop may have become branches: what is left of the branches above counts as well, and one of the same name and
-        arguments is it, wherever it was recorded.
-        """
-        if not self._unclaimed:
+    def has_left_over(self, branch: str, name: str, digest: str) -> bool:
+        """Is a recorded effect left over that a new effect of this branch might be?"""
+        return self._unclaimed > 0 and self._leftovers.has_any(branch, name, digest)
+
+    def left_over_effects(self, branch: str, name: str, digest: str) -> list[Entry]:
+        """Recorded effects that a new effect of this branch might be, under another name or with other arguments."""
+        if not self.has_left_over(branch, name, digest):
             return []
         return [
             e
             for e in self.entries.values()
-            if e.is_effect
-            and not e.claimed
-            and e.given is None
-            and (
-                f"{branch}/".startswith(f"{e.branch}/" if e.branch else "")
-                or e.branch not in self.reappeared
-                or (e.name, e.digest) == (name, digest)
-            )
+            if is_unasked(e) and may_be(e, branch, name, digest, reappeared=self.reappeared)
         ]
 
     def forsaken(self, branch: str, name: str) -> list[Entry]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Container
-from enum import Enum
-from typing import Any
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable
 
 from holdfast.journal.replay import Entry, Replay
-from holdfast.shields import Kept
+from holdfast.journal.stillness import Quiet
 
 _QUIET_TURNS = 3
 _BUSY_TURNS = 500  # a task that spins (`while not ready: await asyncio.sleep(0)`) must not hold up what it waits for
@@ -27,14 +27,6 @@ _PATIENCE_S = 1.0
 _LEAST_PATIENCE_S = 0.01
 _PATIENCE_WITH_EFFECTS_S = 10.0  # not only order is at stake: the run would be blocked
 _LOOK_AGAIN_S = 0.002
-
-
-class Quiet(Enum):
-    """What the tasks of a run are doing, apart from durable calls."""
-
-    busy = "busy"  #: one is about to run
-    outside = "outside"  #: one waits for something that the run does not control
-    settled = "settled"  #: all wait for durable calls or for each other
 
 
 class Ticks:
@@ -47,10 +39,11 @@ class Ticks:
         self._undelivered = replay.delivered_count
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
         self._awaited: dict[Entry, Callable[[], None]] = {}
-        self._ready: list[tuple[Callable[[int], None], bool]] = []  # and whether it is delivered alone
+        self._ready: OrderedDict[Callable[[int], None], bool] = OrderedDict()  # and whether it is delivered alone
         self._cancels: dict[
             Entry, float
         ] = {}  # calls that were cancelled and are not yet; for how long to wait for that
+        self._cancel_order: list[tuple[int, int, Entry]] = []  # the same as a heap, by tick
         self._replayed_waiters: list[tuple[asyncio.Future[None], Callable[[], bool]]] = []
         self.tick = 0
         self._last_recorded = replay.last_tick
@@ -106,7 +99,7 @@ class Ticks:
         """A recorded call was made again; `deliver` is called when its turn comes."""
         assert entry.outcome is not None
         if entry.delivered:
-            self._ready.append((lambda _tick: deliver(), False))
+            self._ready[lambda _tick: deliver()] = False
         else:
             self._awaited[entry] = deliver
         self._activity += 1
@@ -116,6 +109,7 @@ class Ticks:
         """A call that the code once cancelled was made again; the replay holds its place until it is cancelled."""
         assert entry.outcome is not None
         self._cancels[entry] = self._loop.time() + entry.outcome.took / 1_000_000 + _PATIENCE_S
+        heapq.heappush(self._cancel_order, (entry.outcome.tick, entry.seq, entry))
         self._activity += 1
 
     def cancelled(self, entry: Entry) -> None:
@@ -128,20 +122,28 @@ class Ticks:
 
         `alone`: in a tick of its own. Whoever loses a race against it is cancelled before it has anything.
         """
-        self._ready.append((deliver, alone))
+        self._ready[deliver] = alone
         self._activity += 1
         self._schedule()
 
     def withdraw(self, deliver: Callable[[int], None]) -> None:
-        self._ready = [each for each in self._ready if each[0] != deliver]
+        self._ready.pop(deliver, None)
 
     def deliver_ready(self) -> None:
         """Have what is complete recorded and delivered, together; or the first alone, if it is to be alone."""
-        count = next((i for i, (_, alone) in enumerate(self._ready) if alone), len(self._ready))
-        ready, self._ready = self._ready[: max(count, 1)], self._ready[max(count, 1) :]
+        ready: list[Callable[[int], None]] = []
+        while self._ready:
+            complete, is_alone = self._ready.popitem(last=False)
+            if is_alone and ready:
+                self._ready[complete] = True
+                self._ready.move_to_end(complete, last=False)
+                break
+            ready.append(complete)
+            if is_alone:
+                break
         if ready:
             tick = self.next_tick()
-            for complete, _ in ready:
+            for complete in ready:
                 complete(tick)
 
     @property
@@ -187,12 +189,14 @@ class Ticks:
         self._scheduled = False
         if self.stopped:
             return
-        doing = self._tasks()
         if self._activity != self._seen_activity:
             self._seen_activity = self._activity
             self._quiet_turns = self._busy_turns = 0
             self._active_at = self._loop.time()
-        elif doing is Quiet.busy and self._busy_turns < _BUSY_TURNS:
+            self._schedule()
+            return
+        doing = self._tasks()
+        if doing is Quiet.busy and self._busy_turns < _BUSY_TURNS:
             self._quiet_turns = 0
             self._busy_turns += 1
         else:
@@ -233,12 +237,14 @@ class Ticks:
                 self._schedule()
                 return
         is_patient = is_outside and quiet_s < _PATIENCE_WITH_EFFECTS_S
-        freed = [w for w, is_clear in self._replayed_waiters if not is_patient or w.done() or is_clear()]
-        if freed:
-            self._replayed_waiters = [each for each in self._replayed_waiters if each[0] not in freed]
-            for waiter in freed:
-                if not waiter.done():
-                    waiter.set_result(None)
+        is_freed = [not is_patient or w.done() or is_clear() for w, is_clear in self._replayed_waiters]
+        if any(is_freed):
+            waiters, self._replayed_waiters = self._replayed_waiters, []
+            for each, is_free in zip(waiters, is_freed, strict=True):
+                if not is_free:
+                    self._replayed_waiters.append(each)
+                elif not each[0].done():
+                    each[0].set_result(None)
             self._activity += 1
             self._schedule()
         elif self._ready and self._is_open_effect_due(is_outside, quiet_s, []):
@@ -260,60 +266,14 @@ class Ticks:
         if not self._open or not is_outside:
             return False
         self._open = [] if quiet_s >= _PATIENCE_WITH_EFFECTS_S else [e for e in self._open if not e.claimed]
-        ends = [e.outcome.seq for e in group if e.outcome is not None]
-        return any(not ends or e.seq < max(ends) for e in self._open)
+        end = max((e.outcome.seq for e in group if e.outcome is not None), default=None)
+        return any(end is None or e.seq < end for e in self._open)
 
     def _is_cancel_due_before(self, tick: int) -> bool:
         """Did the code cancel a call before this tick that it has not cancelled yet?"""
-        now = self._loop.time()
-        return any(
-            e.outcome is not None and e.outcome.tick < tick and now < until for e, until in self._cancels.items()
-        )
-
-
-# what tasks wait for
-
-_INSIDE_CODES = frozenset(
-    code
-    for code in (
-        getattr(asyncio.tasks, "_wait", None),
-        asyncio.TaskGroup.__aexit__,
-        asyncio.Queue.get,
-        asyncio.Queue.put,
-        asyncio.Queue.join,
-        asyncio.Event.wait,
-        asyncio.Lock.acquire,
-        asyncio.Condition.wait,
-        asyncio.Semaphore.acquire,
-        asyncio.Barrier.wait,
-    )
-    if code is not None
-    for code in (code.__code__,)
-)
-
-
-def waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Container[object]) -> bool:
-    """Does a task wait for something that is neither a task of its run nor a primitive shared by them?"""
-    if waiter in own or hasattr(waiter, "_children") or isinstance(waiter, Kept):
+        order = self._cancel_order
+        while order and order[0][0] < tick:
+            if self._loop.time() < self._cancels.get(order[0][2], 0.0):
+                return True
+            heapq.heappop(order)  # it was cancelled, or is not waited for any longer
         return False
-    awaited: Any = task.get_coro()
-    while awaited is not None:
-        code = (
-            getattr(awaited, "cr_code", None) or getattr(awaited, "gi_code", None) or getattr(awaited, "ag_code", None)
-        )
-        if code in _INSIDE_CODES:
-            return False
-        awaited = (
-            getattr(awaited, "cr_await", None)
-            or getattr(awaited, "gi_yieldfrom", None)
-            or getattr(awaited, "ag_await", None)
-        )
-    return True
-
-
-def is_about_to_end(waiter: Any) -> bool:
-    """Is it a `gather` whose parts have all ended, and which hears of it in the next turn?"""
-    parts = getattr(waiter, "_children", None)
-    if not parts or waiter.done():
-        return False
-    return all(part.done() for part in parts) or any(is_about_to_end(part) for part in parts)

@@ -15,7 +15,7 @@ from typing import Final
 from holdfast import clock
 from holdfast.app import Holdfast
 from holdfast.errors import UsageError
-from holdfast.journal.ticks import Quiet
+from holdfast.journal.stillness import Quiet
 from holdfast.model import RunFilter, Status
 from holdfast.worker.execution import SHORT_WAIT_US as SHORT_WAIT_US
 from holdfast.worker.execution import Execution

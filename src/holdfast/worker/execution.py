@@ -17,7 +17,7 @@ from holdfast.errors import CorruptJournal, HoldfastError, StoreError, Undecodab
 from holdfast.host import Host
 from holdfast.journal.integrity import check_mail
 from holdfast.journal.replay import mismatch
-from holdfast.journal.ticks import Quiet
+from holdfast.journal.stillness import Quiet
 from holdfast.model import Applied, Kind, Mail, Record, RunRow, Status
 from holdfast.raising import is_ctrl_c, raised
 from holdfast.scopes import Scope, enter, outside
@@ -156,6 +156,7 @@ class Execution:
         root = asyncio.Task(self._main_line(), loop=self._loop, context=context)
         self._root.task = root
         run.tasks[root] = self._root
+        run.stillness.loosen(self._root)
         self._cancelling.begin(root)
         self._asides.begin()
         error = await self._stopped
@@ -298,7 +299,7 @@ class Execution:
         for task in list(self.run.tasks):
             task.cancel()
         while self.run.tasks and not self.run.dead:
-            await asyncio.wait(list(self.run.tasks), timeout=_ENDING_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(list(self.run.tasks), timeout=_ENDING_POLL_S)
             await asyncio.sleep(0)
 
     async def _park(self) -> None:
@@ -411,7 +412,7 @@ class Execution:
             return
         activity, now = run.ticks.activity, self._loop.time()
         looked_at = self._looked_at
-        if self.is_idle and activity == looked_at[0]:
+        if activity == looked_at[0] and self.is_idle:
             if run.quiet() is Quiet.settled or now - looked_at[1] >= _OUTSIDE_GRACE_S:
                 due = run.next_due_us()
                 if run.paused or due is None or due - now_us() > SHORT_WAIT_US:
