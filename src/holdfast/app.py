@@ -13,7 +13,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast import control
+from holdfast import control, doubts
 from holdfast.acts import is_in_run, look, refused
 from holdfast.administration import Administration
 from holdfast.calls import Duration, seconds
@@ -318,7 +318,7 @@ class Holdfast(Administration):
         Example: `for doubt in await app.in_doubt(): print(doubt.run_id, doubt.key)`
         """
         found: list[InDoubt] = []
-        for row in await control.runs_in_doubt(self._store):
+        for row in await doubts.runs_in_doubt(self._store):
             found += await self._here.handle(row.id, row.thread_id).in_doubt()
         return found
 

@@ -22,6 +22,7 @@ from holdfast.errors import Fenced, StoreError, StoreReplaced, UsageError
 from holdfast.host import Host, Timer
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.journal import Journal
+from holdfast.journal.receipts import Receipt
 from holdfast.journal.recovery import PROVEN, Doubt
 from holdfast.journal.replay import Entry, Replay, mismatch
 from holdfast.journal.stillness import Quiet, Stillness
@@ -42,32 +43,6 @@ ASIDE = "hf:interrupt"  #: the branches of interrupt handlers
 def is_handler(path: str) -> bool:
     """Is it the branch of an interrupt's handler itself?"""
     return path.startswith(ASIDE) and "/" not in path
-
-
-@dataclass(slots=True)
-class Receipt:
-    """What an execution answered from the journal, what it executed, and what that saved."""
-
-    replayed: int = 0
-    executed: int = 0
-    saved_us: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float = 0.0
-
-    @property
-    def text(self) -> str:
-        """As JSON text."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
-
-    def answered(self, entry: Entry, usage: dict[str, list[dict[str, Any]]]) -> None:
-        assert entry.outcome is not None
-        self.replayed += 1
-        self.saved_us += entry.outcome.took
-        for used in usage.get(entry.key, ()):
-            self.input_tokens += used["input_tokens"]
-            self.output_tokens += used["output_tokens"]
-            self.cost += used["cost"]
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +101,7 @@ class RunContext:
         self.stillness = Stillness(self.tasks)
         self.lines = 1  #: branches and timeouts that may go on by themselves
         self.bodies = 0  #: bodies, verifications and waits for a retry under way
+        self.apart = 0  #: branches that do something between two calls, which takes its time
         self.acting = 0  #: effects whose body is under way
         self.threads = 0  #: `def` bodies whose thread lives
         self.waits: dict[str, Wait] = {}
@@ -149,6 +125,7 @@ class RunContext:
         self.cancelled = False  #: the code was told to stop
         self.ending = False  #: the agent has returned or raised, and its branches are being ended
         self.intents: set[str] = set()  #: effects that may have happened, and whose outcome is not recorded
+        self.unsure: set[str] = set()  #: effects that are tried again, and may have happened before
         self.left_in_doubt: set[str] = set()  #: effects that nobody was asked about, because the run was cancelled
         self._swallowed = 0
         self._is_torn_down = False
@@ -184,7 +161,8 @@ class RunContext:
 
     def quiet(self) -> Quiet:
         """What its tasks are doing, apart from durable calls."""
-        return self.stillness.now()
+        now = self.stillness.now()
+        return Quiet.outside if self.apart and now is Quiet.settled else now
 
     def thread_ended(self) -> None:
         self.threads -= 1

@@ -16,7 +16,6 @@ from holdfast.clock import now_us, ready_us
 from holdfast.codec import is_same, schema_problems
 from holdfast.errors import (
     AlreadyDecided,
-    AlreadySettled,
     AmbiguousId,
     ConflictingSend,
     CorruptJournal,
@@ -27,8 +26,8 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import new_uuid
-from holdfast.journal.integrity import check_records, check_row, mail_digest, record_hash, seal_row
-from holdfast.journal.replay import Replay, is_left_over
+from holdfast.journal.integrity import check_row, mail_digest, record_hash, seal_row
+from holdfast.journal.replay import Replay
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
 from holdfast.model import (
     Append,
@@ -324,6 +323,8 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str, own_i
             return row.status
         if row.summary.get("cancelling"):  # it can only end
             return Status.cancelled
+        if row.mail and await _is_told_to_stop(store, row):
+            return Status.cancelled
         dead = await store.dead_workers() if row.owner is not None else {}
         if row.owner is not None and row.owner not in dead:
             try:
@@ -336,13 +337,23 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str, own_i
         told = {"by": act["by"], "note": note}
         reason = {**(row.reason or {}), "why": "paused", "was": row.status, "wake_at": row.wake_at, **told}
         if row.status is Status.running:
-            reason["was"] = Status.queued
+            reason |= {"was": Status.queued, "cleanup": True}  # nobody can tell what it was in the middle of
         reason.setdefault("mail", row.mail)
         noted = [(Kind.noted, "paused", {"on": True, **act, **_seized(row, dead)})]
         if await _amend(
             store, row, noted, status=Status.paused, reason=reason, wake_at=None, seize=row.owner is not None
         ):
             return Status.paused
+
+
+async def _is_told_to_stop(store: Store, row: RunRow) -> bool:
+    """Was it cancelled, and nobody has read that yet?"""
+    told = [mail for mail in await store.mail(row.id, after=0) if mail.kind == "cancel"]
+    if not told:
+        return False
+    loaded = await store.load(row.id)
+    consumed = Replay(loaded[1], generation=row.generation, code="").consumed_mail if loaded is not None else set()
+    return any(mail.number not in consumed for mail in told)
 
 
 def _seized(row: RunRow, dead: Mapping[WorkerId, str]) -> dict[str, str]:
@@ -514,84 +525,3 @@ async def _amend(
     )
     append = Append(seal_row(changed), row.head_seq, row.head_hash, tuple(records), mail=row.mail, tell=tell)
     return await store.amend(append, seize=seize)
-
-
-# effects in doubt
-
-
-async def runs_in_doubt(store: Store) -> list[RunRow]:
-    """The runs that may have an effect for a person to settle; their journals tell."""
-    stopped = frozenset({Status.in_doubt, Status.blocked})
-    going = frozenset({Status.running, Status.paused})
-    listed = await store.runs(RunFilter(status=stopped | going, limit=1000))
-    return [row for row in listed if row.status in stopped or row.summary.get("held")]
-
-
-async def resolve(
-    store: Store,
-    run_id: RunId,
-    key: str,
-    verdict: dict[str, Any],
-    *,
-    attempt: int,
-    by: str | None,
-    note: str,
-    dedup: str | None = None,
-) -> None:
-    """Store a person's verdict on an effect in doubt. The same one again, known by its `dedup` id, is the first.
-
-    `verdict` is {"verdict": landed|not_landed|failed, "value"|"error": JSON text}.
-    The run's owner acts on it, now or when the run is taken up again; a parked run is made claimable.
-    """
-    said = {**verdict, "attempt": attempt, "actor": actor(by), "note": note}
-    while not await _send_verdict(store, run_id, key, said, attempt=attempt, dedup=dedup):
-        pass  # somebody sent something in between: look again whether it settled this call
-
-
-def _not_asked(row: RunRow, key: str) -> str:
-    """Why nobody may say what became of a call that has begun: it may be under way, or may not have been looked at."""
-    if row.owner is not None and row.status is Status.running:
-        state = "is being executed, or the process that did so has died and nobody has taken the run over yet"
-    else:
-        state = f"was not looked at since it was cut off: `holdfast resume {row.id}` has its rule settle it first"
-    return f"Run {row.id}: {key} is not in doubt; it {state}. Nothing was changed."
-
-
-async def _send_verdict(
-    store: Store, run_id: RunId, key: str, said: dict[str, Any], *, attempt: int, dedup: str | None
-) -> bool:
-    if dedup is not None and any(mail.dedup == dedup for mail in await store.mail(run_id, after=0)):
-        return True
-    loaded = await store.load(run_id)
-    if loaded is None:
-        raise RunNotFound(f"There is no run {run_id} in {store.url}.")
-    row, records = loaded
-    refuse_elsewhere(row)
-    refuse_empty(row)
-    if row.status is Status.quarantined:
-        raise CorruptJournal(f"Run {run_id} is quarantined; nothing can be settled in it.", run_id=run_id)
-    check_row(row)
-    check_records(row, records)
-    replay = Replay(records, generation=row.generation, code="")
-    entry = replay.entries.get(key)
-    if entry is None:
-        raise UsageError(f"Run {run_id} has no call {key!r}. `holdfast in-doubt` lists what is in doubt.")
-    if entry.intent is None or row.status.is_final:
-        raise AlreadySettled(f"Run {run_id}: {key} is not in doubt (any more); nothing was changed.")
-    if entry.intent.attempt != attempt:
-        raise AlreadySettled(
-            f"Run {run_id}: attempt {attempt} of {key} was settled; in doubt is now attempt {entry.intent.attempt}. "
-            "Nothing was changed; look again with `holdfast in-doubt`."
-        )
-    if not (entry.is_in_doubt or is_left_over(row, entry)):
-        raise AlreadySettled(_not_asked(row, key))
-    told = (m for m in await store.mail(run_id, after=0) if m.kind == "resolve" and m.key == key)
-    if any(mail.number not in replay.consumed_mail for mail in told):
-        raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")
-    if not entry.is_in_doubt:
-        said = {**said, "left_over": True}  # nobody was asked: the code does not make the call
-    mail = letter(run_id, "resolve", key, said, dedup=dedup)
-    try:
-        return (await store.send(mail, wake=waking("resolve", key), expected=row.mail)).number > 0
-    except RunFinished:
-        return False  # it has ended since it was looked at, so the call is settled

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from holdfast import control
+from holdfast import control, doubts
 from holdfast.acts import durable, is_in_run
 from holdfast.codec import Coder, coder_for, coder_of, encode_error
 from holdfast.errors import UsageError
@@ -139,7 +139,7 @@ class InDoubt:
         else:
             body = {"verdict": "not_landed"}
         settle = partial(
-            control.resolve, self._store, RunId(self.run_id), self.key, body, attempt=self.attempt, note=note
+            doubts.resolve, self._store, RunId(self.run_id), self.key, body, attempt=self.attempt, note=note
         )
         if not is_in_run():
             await settle(by=by)

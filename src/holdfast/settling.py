@@ -144,8 +144,7 @@ class Settling:
                 case Ruling.ask:
                     told = await run.hold(key, {"name": self.name, "attempt": self.attempt, **evidence})
                     if told["verdict"] == CANCELLED:
-                        run.left_in_doubt.add(key)
-                        return self._fail("cancel", evidence)
+                        return self._left(evidence)
                     given = self._fitting(told, evidence)
                 case _:
                     return await self._act(ruling, verdict, value, evidence)
@@ -190,6 +189,14 @@ class Settling:
                 if ruling is Ruling.again:
                     evidence["attempts"] = "used up"
                 return self._fail("on_doubt", evidence)
+
+    def give_up(self) -> Ended:
+        """The run was cancelled before it was tried again; an attempt before may have done it."""
+        return self._left({"cause": self.doubt.cause})
+
+    def _left(self, evidence: dict[str, Any]) -> Ended:
+        self.call.run.left_in_doubt.add(self.call.key)
+        return self._fail("cancel", evidence)
 
     def _fail(self, by: str, evidence: dict[str, Any]) -> Ended:
         self._record("fail", by, evidence)
@@ -257,7 +264,11 @@ class Settling:
                 return Ended(Kind.failed, given["error"], 0, self.attempt, error=remember_key(error, self.call.key))
 
     def _record(self, verdict: str, by: str, evidence: dict[str, Any], given: dict[str, Any] | None = None) -> None:
-        self.call.run.record_verdict(self.call.key, self.name, self.attempt, verdict, by, evidence, given)
+        run, key = self.call.run, self.call.key
+        run.record_verdict(key, self.name, self.attempt, verdict, by, evidence, given)
+        if verdict in ("not_landed", "retry"):
+            run.intents.discard(key)
+            (run.unsure.add if verdict == "retry" else run.unsure.discard)(key)
         faults.point("settle.after_record")
 
 

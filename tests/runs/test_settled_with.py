@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast import control
+from holdfast import doubts
 from holdfast.model import Kind, RunId
 from holdfast.testing.processes import environment
 from tests.eventually import eventually
@@ -94,7 +94,7 @@ def test_nobody_settles_what_is_being_executed(tmp_path: Path) -> None:
             assert await app.in_doubt() == await run.in_doubt() == []
             for attempt in (1, 2):
                 with pytest.raises(hf.errors.AlreadySettled, match=r"charge#1"):
-                    await control.resolve(
+                    await doubts.resolve(
                         app._store, RunId("r"), "charge#1", {"verdict": "not_landed"}, attempt=attempt, by=None, note=""
                     )
             (tmp_path / "go").touch()
@@ -111,7 +111,7 @@ def test_nobody_settles_what_a_dead_process_left_before_its_rule_was_asked(tmp_p
         async with hf.connect(str(tmp_path / "s.db")) as app:
             assert await app.in_doubt() == []
             with pytest.raises(hf.errors.AlreadySettled, match="nobody has taken the run over"):
-                await control.resolve(
+                await doubts.resolve(
                     app._store, RunId("r"), "pay#1", {"verdict": "not_landed"}, attempt=1, by=None, note=""
                 )
 

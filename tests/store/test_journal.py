@@ -67,7 +67,7 @@ async def act(journal: Journal, store: Store, n: int, *, after: int = 0) -> None
 @in_a_loop
 async def test_whoever_waits_from_the_same_turn_on_shares_an_append(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, journal):
-        journal.store = counted = Submitted(store)  # type: ignore[assignment]
+        journal.store = counted = Submitted(store)
         await act(journal, store, 0)  # one alone, so that the next is not expected to have company
         await asyncio.gather(*(act(journal, store, n) for n in range(1, 101)))
         assert counted.count <= 3

@@ -6,7 +6,7 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 
-from holdfast import control
+from holdfast import control, doubts
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.show import text_if_any
 from holdfast.cli.stores import run_argument, with_store
@@ -54,7 +54,7 @@ async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str
     """The effects in doubt of one run or of all; and a hint where there are none."""
     hint = ""
     if given is None:
-        rows = await control.runs_in_doubt(store)
+        rows = await doubts.runs_in_doubt(store)
     else:
         row = await control.find(store, given)
         rows = [row]

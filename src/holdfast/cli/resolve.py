@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast import control
+from holdfast import control, doubts
 from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.given import parse_json
 from holdfast.cli.in_doubt import find_doubts
@@ -65,7 +65,7 @@ def resolve_command(
 
     async def settle() -> None:
         async with existing_store(setup, read_only=False) as store:
-            await control.resolve(store, run_id, chosen, verdict, attempt=attempt, by=by, note=note)
+            await doubts.resolve(store, run_id, chosen, verdict, attempt=attempt, by=by, note=note)
 
     asyncio.run(settle())
     if setup.is_json:

@@ -56,6 +56,7 @@ class Entry:
         "held",
         "intent",
         "is_effect",
+        "is_unsure",
         "key",
         "name",
         "outcome",
@@ -75,6 +76,7 @@ class Entry:
         self.child: str | None = None
         self.intent: Record | None = None  #: an intent whose outcome is not known
         self.doubted: Record | None = None  #: an intent of which it was ruled to fail, whatever became of it
+        self.is_unsure = False  #: it was tried again, and may have happened before
         self.ended_in_doubt = False  #: that was its end, and the run was opened again: it is to be settled again
         self.started: Record | None = None
         self.decided: dict[str, Any] | None = None  #: how a wait ends, if that was decided
@@ -256,6 +258,7 @@ class Replay:
                 entry.given = payload["given"]
                 if payload["verdict"] in ("not_landed", "retry"):
                     entry.intent = entry.given = None
+                    entry.is_unsure = payload["verdict"] == "retry"
                 elif payload["verdict"] == "refused":
                     entry.given = None
                 elif payload["verdict"] == "fail":

@@ -264,7 +264,7 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
                 intents[call] = record
             case Kind.settled:
                 note = note_of(record)
-                if intent is None:
+                if intent is None and note.get("by") != "cancel":
                     yield f"{record.key}: settled at seq {record.seq}, and nothing was in doubt"
                 if note.get("by") not in _DECIDERS or not note.get("evidence"):
                     yield f"{record.key}: settled at seq {record.seq} without saying by whom, or without evidence"

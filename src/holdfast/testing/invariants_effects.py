@@ -31,6 +31,7 @@ class _Effect:
     is_open: bool = False  #: the last intent has no end
     held: Record | None = None  #: a person was asked about the last intent
     settled: Record | None = None  #: since the last intent
+    is_unsure: bool = False  #: it was tried again, and may have happened before
     ended_in_doubt: Record | None = None
     outcome: Record | None = None
 
@@ -52,7 +53,8 @@ class _Effect:
     @property
     def happened(self) -> bool:
         """Did it happen, or may it have?"""
-        return self.outcome is not None and (self.outcome.kind != Kind.failed or self.ended_in_doubt is not None)
+        is_proof = self.ended_in_doubt is None and not self.is_unsure
+        return self.outcome is not None and (self.outcome.kind != Kind.failed or not is_proof)
 
 
 def effect_violations(records: Sequence[Record]) -> Iterator[str]:
@@ -92,6 +94,8 @@ def _take(record: Record, effects: dict[tuple[int, str], _Effect]) -> Iterator[s
             if note["by"] == "person" and not is_asked and not given.get("left_over"):
                 yield f"{record.key}: a person settled it at seq {record.seq}, and nobody had been asked"
             effect.settled = record
+            if note["verdict"] in ("not_landed", "retry"):
+                effect.is_unsure = note["verdict"] == "retry"
             if note["verdict"] in ("not_landed", "retry") or is_unasked_for:
                 effect.is_open = False
             elif note["verdict"] == "fail":

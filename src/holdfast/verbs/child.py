@@ -412,14 +412,20 @@ async def _end_child(scope: Scope, key: str, child: RunId) -> None:
         await run.journal.barrier()
         return await run.host.cancel_child(child, parent=run)
 
-    was_in_call, scope.in_call = scope.in_call, True
+    was_in_call, scope.in_call = scope.in_call, False
+    run.apart += 1
     try:
         with run.busy():
             has_ended, _ = await to_its_end(run, end())
-        if not has_ended:
-            await Shield(run.is_dead).drive(_wait_undone(scope, child, key))
     finally:
+        run.apart -= 1
         scope.in_call = was_in_call
+    if not has_ended:
+        scope.in_call = True
+        try:
+            await Shield(run.is_dead).drive(_wait_undone(scope, child, key))
+        finally:
+            scope.in_call = was_in_call
 
 
 async def _wait_undone(scope: Scope, child: RunId, key: str) -> None:

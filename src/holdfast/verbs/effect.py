@@ -297,7 +297,7 @@ class EffectDefinition:
         def tell_saga() -> None:
             value: Any = None
             if outcome.kind == Kind.failed:
-                if not isinstance(decode_error(run.text(outcome.payload), ()), EffectInDoubt):
+                if not (entry.is_unsure or isinstance(decode_error(run.text(outcome.payload), ()), EffectInDoubt)):
                     return
             elif outcome.kind == Kind.done:
                 with suppress(Undecodable):  # the answer itself blocks the run for it
@@ -348,6 +348,8 @@ class EffectDefinition:
         attempt = entry.attempt if entry is not None else 0
         postponed = entry.postponed if entry is not None else 0
         ended: Ended | None = None
+        if entry is not None and entry.is_unsure:
+            run.unsure.add(key)
         if entry is not None and entry.intent is not None:
             run.intents.add(key)
             ended = await self._settle(
@@ -356,8 +358,15 @@ class EffectDefinition:
         elif entry is not None and entry.ready_at:
             await run.wait_until(key, entry.ready_at)
         while ended is None:
-            if run.gate is not None:
-                await run.pass_gate(call.scope)
+            if run.gate is not None or run.halted:
+                try:
+                    await run.pass_gate(call.scope)
+                except asyncio.CancelledError:
+                    if run.dead or key not in run.unsure:
+                        raise
+                    doubt = Doubt("cancelled before it was tried again", is_over=True, since_us=now_us())
+                    ended = self._settling(call, attempt, doubt).give_up()
+                    break
             attempt += 1
             ended, wait_s, postponed = await self._attempt(call, attempt, postponed)
             if ended is None and wait_s > 0:
@@ -377,7 +386,7 @@ class EffectDefinition:
                 payload=ended.payload,
             )
             run.intents.discard(key)
-            if ended.kind != Kind.failed or isinstance(ended.error, EffectInDoubt):
+            if ended.kind != Kind.failed or key in run.unsure or isinstance(ended.error, EffectInDoubt):
                 self._tell_saga(call.scope, key, ended.value, call.args, call.kwargs)
 
         await deliver(call.scope, record, shielded=True)
@@ -434,6 +443,7 @@ class EffectDefinition:
         retry_at = now_us() + int(wait_s * 1_000_000)
         payload = f'{{"error":{encode_error(error)},"retry_at":{retry_at},"postponed":{postponed}}}'
         journal.add(Kind.attempt, key, self.name, attempt=attempt, took=took, digest=call.args_digest, payload=payload)
+        run.intents.discard(key)
         if isinstance(error, RetryLater) and error.hold_queue:
             await run.host.hold_queue(run.queue, retry_at)
         return None, wait_s, postponed
@@ -526,9 +536,22 @@ class EffectDefinition:
         may_repeat: bool = True,
         is_again: bool = False,
     ) -> Ended | None:
+        settling = self._settling(call, attempt, doubt, original=original, may_repeat=may_repeat, is_again=is_again)
+        return await settling.settle(said)
+
+    def _settling(
+        self,
+        call: EffectCall,
+        attempt: int,
+        doubt: Doubt,
+        *,
+        original: Exception | None = None,
+        may_repeat: bool = True,
+        is_again: bool = False,
+    ) -> Settling:
         # What failed in doubt once is not to fail for ever: when somebody retries the run, a person is asked.
         on_doubt: OnDoubt = "ask" if is_again and self.rules.on_doubt == "fail" else self.rules.on_doubt
-        settling = Settling(
+        return Settling(
             call=call,
             name=self.name,
             body=self.body,
@@ -543,7 +566,6 @@ class EffectDefinition:
             may_repeat=may_repeat,
             landing=call.landing(attempt) if self.rules.is_transaction else None,
         )
-        return await settling.settle(said)
 
     async def _undo_now(self, call: EffectCall) -> None:
         """Take back what may have happened. The call then fails: its idempotency key is used up."""

@@ -81,7 +81,7 @@ class Cancelling:
 
     def _told(self, tick: int) -> None:
         run = self._run
-        if run.dead or self._root is None or self._root.done():
+        if run.dead or self._root is None:
             return
         payload = json.dumps(run.replay.cancel)
         run.journal.add(Kind.done, CANCEL, CANCEL, tick=tick, payload=payload)

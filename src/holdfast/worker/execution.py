@@ -181,13 +181,13 @@ class Execution:
             try:
                 self._ended = (await self._main(), None)
             except asyncio.CancelledError as error:
-                if self.run.dead or (self._root.task is not None and self._root.task.cancelling()):
+                if self.run.dead or self.run.cancelled:
                     raise
-                self._ended = (None, error)  # nobody cancelled it
+                self._ended = (None, error)  # nobody told it to stop
             except BaseException as error:
+                self._ended = (None, error)
                 if isinstance(error, GeneratorExit) or is_ctrl_c(error):
                     raise
-                self._ended = (None, error)
             finally:
                 while self.run.asides and not self.run.dead:  # a handler's reply is not cut off by the end of the run
                     await self.run.pass_gate(self._root)
@@ -218,6 +218,11 @@ class Execution:
     async def _finish(self, root: asyncio.Task[Any]) -> None:
         run, journal = self.run, self.run.journal
         await self._end_branches(root)
+        if self._parking is not None:
+            await asyncio.wait({self._parking})
+        if self.row.status is not Status.running:
+            await self._tear_down()  # parked: a branch that cleans up waits for something
+            return
         if run.stop_reason is not None or journal.lost:
             await self._park()
             return
@@ -237,14 +242,11 @@ class Execution:
             run.stop_reason = {"why": "effects left open", "detail": detail}
             await self._park()
             return
-        if root.cancelled():
-            status, payload, keys = Status.cancelled, None, None
-        elif error is not None:
-            status, payload, keys = Status.failed, encode_error(raised(error)), json.dumps(sorted(_keys(error)))
-            journal.summary["now"] = _first_line(error)
-        else:
-            status, payload, keys = self._returned(value)
-        await self._end(status, payload, keys)
+        if error is None:
+            await self._end(*self._returned(value))
+            return
+        journal.summary["now"] = _first_line(error)
+        await self._end(Status.failed, encode_error(raised(error)), json.dumps(sorted(_keys(error))))
 
     async def _end_cancelled(self, error: BaseException | None) -> None:
         """The run was told to stop, and has: whatever it returned, it was cancelled. Its children follow."""
@@ -374,14 +376,19 @@ class Execution:
         run.draining = True
         run.shut_gate()
         give_up = self._loop.time() + drain_s
-        while not self._stopped.done() and (run.threads or (run.bodies and self._loop.time() < give_up)):  # noqa: ASYNC110
+        while self._goes_on and (run.threads or (run.bodies and self._loop.time() < give_up)):  # noqa: ASYNC110
             await asyncio.sleep(_BODY_POLL_S)
         if self._parking is not None:
             await asyncio.wait({self._parking})
-        if not self._stopped.done():
+        if self._goes_on:
             run.stop_reason = {"why": "handed over", "cleanup": self._has_cleanup}
             self._stop(None)
         await asyncio.wait({self._task})
+
+    @property
+    def _goes_on(self) -> bool:
+        """Does code of the run still execute: the agent, or branches that clean up after its end?"""
+        return not self._stopped.done() or (self.run.ending and bool(self.run.tasks) and not self.run.dead)
 
     def lose(self) -> None:
         """Somebody else has the run now."""
