@@ -107,8 +107,11 @@ def test_an_unknown_run_is_not_found(hf: Commands, command: list[str]) -> None:
 def test_a_signal_is_sent_once_and_the_run_goes_on_with_it(hf: Commands) -> None:
     park(hf, "publish", "one")
     assert hf("send", "one", "approved", "true", "--dedup", "mail-7").out == "Sent approved to run one.\n"
-    ended = hf("send", "one", "approved", "false", "--dedup", "mail-7", "--json")
+    ended = hf("send", "one", "approved", "true", "--dedup", "mail-7", "--json")
     assert (ended.code, ended.json["is_new"]) == (0, False)
+    other = hf("send", "one", "approved", "false", "--dedup", "mail-7")
+    assert (other.code, other.out) == (5, "")
+    assert "mail-7" in other.err
     assert hf("resume", "one", "waiting.py").out == "published\n"
 
 

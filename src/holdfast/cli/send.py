@@ -22,7 +22,8 @@ def send_command(setup: Setup, run: str, signal: str, value: str | None, dedup: 
     """Send a signal to a run.
 
     The run gets it where its code receives SIGNAL, now or later. The value is JSON; without one it is null. Exit code
-    2: the run's agent has no such signal, or the value has another shape; 5: the run is over.
+    2: the run's agent has no such signal, or the value has another shape; 5: the run is over, or something
+    else was sent with this id.
 
     \b
     holdfast send issue-7 approved true
