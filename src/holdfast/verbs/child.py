@@ -304,8 +304,6 @@ async def _answer_or_wait(scope: Scope, call: Call[R], entry: Entry | None) -> R
                 await _end_child(scope, entry.key, _child_of(run, entry.key, entry))  # a crash may have come in between
             raise
         return value
-    if entry is not None and entry.digest != call.input.given:
-        call = Call.decoded(call.agent, run.text(entry.args))  # the child was begun with that
     if run.gate is not None:
         try:
             await run.pass_gate(scope)
