@@ -314,3 +314,90 @@ def test_a_child_that_was_about_to_be_stored_gets_the_default_of_then(tmp_path: 
 
     assert run(2, HOLDFAST_FAULT="child.before_start:kill@1").returncode == -9
     assert run(99).stdout == "2\n"
+
+
+HEAD = """
+import sys
+
+import holdfast as hf
+
+
+def log(*what):
+    with open(sys.argv[2], "a") as file:
+        print(*what, file=file)
+
+
+class Client:
+    pass
+
+"""
+VERIFIED = """
+@hf.effect(settle=0)
+async def pay(client: Client, to: str, amount: int = {default}, *, via: Client = Client()) -> int:
+    log("pay", to, amount)
+    return amount
+
+
+@pay.verify
+async def look(client: Client, to: str, amount: int = {default}, *, via: Client = Client()) -> hf.Verdict[int]:
+    log("verify", to, amount)
+    return hf.landed(amount) if to == "ann" else hf.not_landed()
+
+
+@hf.agent
+async def pays() -> list[int]:
+    return [await pay(Client(), "ann"), await pay(Client(), "bob")]
+"""
+UNDONE = """
+@hf.effect(settle=0, on_doubt="retry")
+async def pay(to: str, amount: int = {default}) -> int:
+    log("pay", to, amount)
+    return amount
+
+
+@pay.undo
+async def pay_back(paid: int | None, to: str, amount: int = {default}) -> None:
+    log("undo", to, amount)
+
+
+@hf.agent
+async def pays() -> list[int]:
+    async with hf.saga():
+        await pay("ann")
+        await pay("bob")
+        await pay("eve")
+        raise ValueError("take it back")
+"""
+TAIL = """
+
+if __name__ == "__main__":
+    print(hf.run(pays(), id="r", url=sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("agent", "fault", "expected"),
+    [
+        (VERIFIED, "effect.after_body:kill@1", ["pay ann 2", "verify ann 2", "pay bob 99"]),
+        (VERIFIED, "effect.after_body:kill@2", ["pay ann 2", "pay bob 2", "verify bob 2", "pay bob 2"]),
+        (
+            UNDONE,
+            "effect.after_body:kill@2",
+            ["pay ann 2", "pay bob 2", "pay bob 2", "pay eve 99", "undo eve 99", "undo bob 2", "undo ann 2"],
+        ),
+    ],
+    ids=["verified", "verified, not landed", "undone"],
+)
+def test_an_effect_is_settled_repeated_and_undone_with_the_default_it_was_begun_with(
+    agent: str, fault: str, expected: list[str], tmp_path: Path
+) -> None:
+    script, url, log = tmp_path / "script.py", str(tmp_path / "s.db"), tmp_path / "log"
+
+    def run(default: int, **env: str) -> subprocess.CompletedProcess[str]:
+        script.write_text(HEAD + agent.format(default=default) + TAIL)
+        command = [sys.executable, str(script), url, str(log)]
+        return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=60, check=False)
+
+    assert run(2, HOLDFAST_FAULT=fault).returncode == -9
+    ended = run(99)
+    assert log.read_text().splitlines() == expected, ended

@@ -34,6 +34,7 @@ from holdfast.codec.functions import (
     input_of,
     is_same,
     result_annotation,
+    with_defaults_of,
 )
 from holdfast.codec.outside import read_outside
 from holdfast.codec.schema import problems as schema_problems
@@ -62,4 +63,5 @@ __all__ = [
     "roundtrip_error",
     "schema_of",
     "schema_problems",
+    "with_defaults_of",
 ]

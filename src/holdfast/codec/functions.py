@@ -28,6 +28,9 @@ from holdfast.codec.text import to_text
 from holdfast.errors import Undecodable, UsageError
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+#: What stands for values that are not stored.
+_BY_NAME: Final = frozenset({"$opaque", "$object", "$enum"})
+_NOTHING: Final = object()
 #: Defaults that stay as they are: their text is made once.
 _CONSTANT: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -302,6 +305,29 @@ def defaults_of(fn: Callable[..., Any]) -> dict[str, str]:
     plan = _plan(fn)
     found = {each.name: plan.input_default(each) for each in plan.defaults}
     return {name: text for name, text in found.items() if text is not None}
+
+
+def with_defaults_of(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], text: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments as they are given, and what was not given as a recorded call had it by default.
+
+    What is recorded by the name of its type alone is left to the code. Raises `Undecodable` if something else cannot be
+    read.
+    """
+    plan, found = _plan(fn), decode(text)
+    if plan.signature is None or type(found) is not dict:
+        return args, kwargs
+    bound = plan.signature.bind(*args, **kwargs)
+    for each in plan.defaults:
+        stored = found.get(each.name, _NOTHING)
+        if each.name not in bound.arguments and stored is not _NOTHING and not _is_named(stored):
+            bound.arguments[each.name] = _read_argument(plan.coders[each.name], each.name, stored)
+    return bound.args, bound.kwargs
+
+
+def _is_named(stored: Json) -> bool:
+    return type(stored) is dict and len(stored) == 1 and next(iter(stored)) in _BY_NAME
 
 
 def first_parameter(fn: Callable[..., Any]) -> str | None:

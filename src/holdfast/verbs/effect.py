@@ -34,7 +34,7 @@ from holdfast.calls import (
     seconds,
 )
 from holdfast.clock import monotonic_us, now_us
-from holdfast.codec import decode_error, decode_input, encode_call, encode_error, encode_input
+from holdfast.codec import decode_error, decode_input, encode_call, encode_error, encode_input, with_defaults_of
 from holdfast.errors import EffectInDoubt, RetryLater, StoreError, Undecodable, Unserialisable, UsageError
 from holdfast.journal.recovery import Doubt, OnDoubt
 from holdfast.journal.replay import Entry, mismatch, undo_key
@@ -242,8 +242,9 @@ class EffectDefinition:
         args_text, args_digest = encode(self.body.fn, args, kwargs)
         run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
-        if entry is not None and entry.digest != args_digest:
-            recorded = await self._recorded(scope, entry)
+        if entry is not None and (entry.digest != args_digest or self._has_other_defaults(scope, entry, args_text)):
+            given = (args, kwargs) if entry.digest == args_digest else None
+            recorded = await self._recorded(scope, entry, given)
             if recorded is not None:
                 (args, kwargs), args_text, args_digest = recorded, run.text(entry.args), entry.digest
         if entry is not None and entry.outcome is not None:
@@ -261,18 +262,30 @@ class EffectDefinition:
             raise ended.error
         return ended.value
 
-    async def _recorded(self, scope: Scope, entry: Entry) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def _is_open(self, scope: Scope, entry: Entry) -> bool:
+        """May something be done with the arguments of a recorded call: settling, another attempt, an undo?"""
+        return entry.outcome is None or (self.rules.undo is not None and scope.saga is not None)
+
+    def _has_other_defaults(self, scope: Scope, entry: Entry, args_text: str) -> bool:
+        return self._is_open(scope, entry) and scope.run.text(entry.args) != args_text
+
+    async def _recorded(
+        self, scope: Scope, entry: Entry, given: tuple[tuple[Any, ...], dict[str, Any]] | None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """What a call was begun with, if the code calls it with something else now; None if that does not matter.
 
-        It is settled, tried again and undone with that. If it cannot be read, nobody may act on the call.
+        It is settled, tried again and undone with that. If it cannot be read, nobody may act on the call. `given`: what
+        it is called with, if that is the same and only a default may be another.
         """
-        if entry.outcome is not None and (self.rules.undo is None or scope.saga is None):
+        if not self._is_open(scope, entry):
             return None
         run = scope.run
         if entry.given is not None or entry.key in run.verdicts:
             return None  # a person has said what became of it
         if not self.rules.is_closure:
             try:
+                if given is not None:
+                    return with_defaults_of(self.body.fn, *given, run.text(entry.args))
                 return decode_input(self.body.fn, run.text(entry.args))
             except (Undecodable, UsageError):
                 pass
