@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from tests.programs.trees import Chance, Node, _forever, _part
 
 #: What is raised: an unknown BaseException, what an inner task that was cancelled raises, and so on.
-BREAKS = ("Weird", "Cancelled", "bare", "Exit", "Keyboard", "Group", "Generator")
+BREAKS = ("Weird", "Cancelled", "bare", "Exit", "Keyboard", "Group")
 CUTS = ("timeout", "plain", "wait_for", "armed", "race", "gather", "group", "cancels", "twice")
 TIMED_CUTS = frozenset({"timeout", "plain", "wait_for"})
 #: Timers of asyncio's own, which begin anew after a crash. What they cut is a child: in the same run, other calls would
