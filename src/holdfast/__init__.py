@@ -48,9 +48,10 @@ from holdfast.people import InDoubt, Question
 from holdfast.reducer import reducer
 from holdfast.retention import PruneResult, RetentionInfo
 from holdfast.settling import Verdict, landed, not_landed
+from holdfast.signatures import Effect
 from holdfast.transactions import transaction
 from holdfast.verbs.child import Agent, Call, MainLine, agent, get, resume, start
-from holdfast.verbs.effect import Effect, effect
+from holdfast.verbs.effect import effect
 from holdfast.verbs.question import Approval, Asked, ask
 from holdfast.verbs.race import race
 from holdfast.verbs.saga import Saga, saga
