@@ -297,7 +297,7 @@ class RunContext:
 
     async def fenced(self) -> Any:
         """Somebody else owns the run: this execution has nothing more to say."""
-        self.journal.abandon()
+        self.journal.oust()
         self._on_stop(None)
         return await self.never()
 

@@ -437,6 +437,27 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str, own
             return
 
 
+async def block(store: Store, row: RunRow, reason: dict[str, Any]) -> bool:
+    """Keep a run from being executed, whoever has it, until a person acts; False if it was changed in between."""
+    if row.status is Status.paused:
+        reason = {**reason, "paused": True}
+    noted = [(Kind.noted, "blocked", {"why": reason["why"], "detail": reason["detail"]})]
+    return await _amend(
+        store, row, noted, status=Status.blocked, reason=reason, wake_at=None, seize=row.owner is not None
+    )
+
+
+async def give_back(store: Store, row: RunRow) -> bool:
+    """Have a run go on with whoever has room, which its owner has and does not execute; False: it was changed."""
+    if row.status is not Status.running:
+        return False
+    noted = [(Kind.noted, "requeued", {"by": row.owner, "note": "its owner did not execute it"})]
+    is_queued = await _amend(store, row, noted, status=Status.queued, reason=None, wake_at=ready_us(), seize=True)
+    if is_queued:
+        store.ring()
+    return is_queued
+
+
 async def cancel(
     store: Store, run_id: RunId, *, by: str | None, note: str, kill: bool = False, own_id: str = ""
 ) -> Status | None:

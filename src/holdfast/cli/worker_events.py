@@ -51,6 +51,14 @@ def _taken_over(fields: Fields) -> str:
     return f"took over run {fields['run']}" + (f" from {lost}" if lost else "") + (f" ({proof})" if proof else "")
 
 
+def _backwards(fields: Fields) -> str:
+    effects = ", ".join(fields["effects"][:20]) or "none"
+    return (
+        f"the history of run {fields['run']} went backwards: the store ends at record {fields['there']}, and record "
+        f"{fields['here']} was on disk; it is {fields['status']} now. Effects begun since: {effects}"
+    )
+
+
 def _child_died(fields: Fields) -> str:
     which = f"child {fields['child']}" + (f" (pid {fields['pid']})" if "pid" in fields else "")
     if "signal" in fields:
@@ -73,6 +81,11 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "worker.stopping": _stopping,
     "worker.stopped": lambda _: "stopped",
     "run.taken_over": _taken_over,
+    "run.backwards": _backwards,
+    "run.given_back": lambda fields: f"run {fields['run']} was this worker's and not executed: it is queued again",
+    "run.gone": lambda fields: (
+        f"run {fields['run']} is not in the store any more; record {fields['known']} was on disk"
+    ),
     "loop.blocked": _blocked,
     "loop.unblocked": _unblocked,
     "lease.stalled": _stalled,

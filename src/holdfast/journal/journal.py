@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ _BATCH = 250
 #: Kinds whose payload is a value that may be large; the other payloads are read when the journal is.
 _VALUES = frozenset({Kind.done, Kind.failed, Kind.finished})
 _OLD_US = 100_000
+_REMEMBERED = 1000  # effects
 _TURN_US = 5000  # the loop turns at least so often while a run that is alone commits on its thread
 _QUIET_TURNS = 3  # an effect's outcome and the next one's intent come two turns apart, and share a commit
 
@@ -68,6 +70,8 @@ class Journal:
         self._head_seq = row.head_seq
         self._head_hash = row.head_hash
         self._durable_seq = row.head_seq
+        self.durable_hash = row.head_hash  #: of the last record that is known to be on disk
+        self.acted: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED)  #: effects that were begun: intent, key
         self._undurable_since_us = 0
         self._oldest_at = 0
         self._waiters: list[tuple[int, int, list[asyncio.Future[None]]]] = []  # a heap, by what is to be on disk
@@ -82,6 +86,7 @@ class Journal:
         self._quiet_turns = 0
         self._thawed: asyncio.Future[None] | None = None  # while the run is being parked
         self.lost = False
+        self.ousted = False  #: it was lost, because the store has somebody else's word for it
         self._is_abandoned = False
         self.summary: dict[str, Any] = dict(row.summary)
 
@@ -343,6 +348,16 @@ class Journal:
         self.store.submit(append, acknowledged, urgent=True)
         return await decided
 
+    @property
+    def durable_seq(self) -> int:
+        """The number of the last record that is known to be on disk."""
+        return self._durable_seq
+
+    def oust(self) -> None:
+        """Somebody else has the run."""
+        self.ousted = True
+        self.abandon()
+
     def abandon(self) -> None:
         """Write nothing more: the run belongs to somebody else, or its process is going away."""
         self.lost = self._is_abandoned = True
@@ -481,7 +496,11 @@ class Journal:
 
     def _acknowledged(self, append: Append, result: Applied | BaseException) -> None:
         if result is Applied.committed:
-            self._durable_seq = max(self._durable_seq, append.row.head_seq)
+            if append.row.head_seq > self._durable_seq:
+                self._durable_seq, self.durable_hash = append.row.head_seq, append.row.head_hash
+                for record in append.records:
+                    if record.kind == Kind.intent:
+                        self.acted.append((record.seq, record.key))
             undurable = self._head_seq > self._durable_seq or self._drafts
             self._undurable_since_us = monotonic_us() if undurable else 0
             if self._waiters:
@@ -489,4 +508,5 @@ class Journal:
             return
         if not self.lost and result is not Applied.unread:
             self.lost = True
+            self.ousted = isinstance(result, Applied)
             self._on_lost(result if isinstance(result, BaseException) else None)

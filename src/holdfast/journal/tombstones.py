@@ -32,6 +32,11 @@ def is_empty(row: RunRow) -> bool:
     return why(row) in _EMPTY
 
 
+def is_elsewhere(row: RunRow) -> bool:
+    """Does the run live in another store, or is it on its way?"""
+    return why(row) in _ELSEWHERE
+
+
 def tombstone(row: RunRow, reason: Mapping[str, Any]) -> RunRow:
     """What is left of a run: who it was, how and when it ended, how much it did."""
     summary = {name: row.summary[name] for name in _COUNTS if name in row.summary}
@@ -53,7 +58,7 @@ def refuse_empty(row: RunRow) -> None:
 def refuse_elsewhere(row: RunRow) -> None:
     """Raise RunMoved if the run lives in another store, or is on its way."""
     reason = row.reason or {}
-    if reason.get("why") not in _ELSEWHERE:
+    if not is_elsewhere(row):
         return
     to = str(reason.get("to", ""))
     match reason["why"]:

@@ -17,6 +17,7 @@ from holdfast.telemetry import warn
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
 from holdfast.worker.queues import choose, limits, next_cursor, permitted, starts
+from holdfast.worker.strays import Strays
 
 _AT_ONCE = 500  # runs claimed in one go
 _LEAST = 200  # runs looked at: a queue that is full or paused must not hide the others
@@ -50,6 +51,7 @@ class Attendant:
         self._looks = 0
         self._found = 0
         self._missing: set[Execution] = set()
+        self._strays = Strays(executor.store, executor.pasts)
         self.queues: Sequence[str] | None = None  #: to take runs from; None: all
         executor.nudge, executor.quiet = self.nudge, self.quiet
 
@@ -107,7 +109,7 @@ class Attendant:
             await self._take_over()
             for chore in self._chores:
                 await self._do(chore)
-        await self._hear()
+        await self._hear(is_sweep=is_sweep)
         if self._only_own:
             await self._take_own()
         else:
@@ -120,12 +122,15 @@ class Attendant:
         except HoldfastError as error:
             warn("chore.failed", chore=getattr(chore, "__qualname__", ""), error=str(error))
 
-    async def _hear(self) -> None:
+    async def _hear(self, *, is_sweep: bool) -> None:
         """Have the runs that execute here see their mail; drop those that are somebody else's by now."""
         executions = {execution.run.id: execution for execution in self._executor.executions}
-        if not executions:
+        if not executions and not is_sweep:
             return
         counts = await self._store.mail_counts(self._executor.lease.worker_id)
+        if is_sweep and not self._executor.is_starting:
+            owned = {run_id: epoch for run_id, (epoch, _) in counts.items() if self._executor.local(run_id) is None}
+            await self._strays.look(owned, self._executor.lease.worker_id)
         missing = set()
         for run_id, execution in executions.items():
             epoch, number = counts.get(run_id, (0, 0))

@@ -25,6 +25,7 @@ from holdfast.telemetry import warn
 from holdfast.verbs.child import Agent, Call
 from holdfast.verbs.timer import timeout
 from holdfast.worker.asides import Asides
+from holdfast.worker.backwards import Pasts, look_back
 from holdfast.worker.cancelling import CANCEL, Cancelling
 from holdfast.worker.starting import defaults_of
 
@@ -38,6 +39,8 @@ _BODY_POLL_S = 0.01
 
 class WorkerHost(Host, Protocol):
     """What an execution needs from its process, besides what its run needs."""
+
+    pasts: Pasts
 
     async def cancel_children(self, run: RunContext) -> None: ...
 
@@ -111,6 +114,7 @@ class Execution:
     async def _go(self, on_end: Callable[[], None]) -> None:
         try:
             await self._drive()
+            await look_back(self._host.store, self.run.journal, self._host.pasts)
         except Exception as error:  # whoever waits for the run must hear of it
             self.error = error
             warn("run.stopped", run=self.run.id, error=f"{type(error).__name__}: {error}")
@@ -166,6 +170,7 @@ class Execution:
             await self._tear_down()  # parked
         elif run.journal.lost:
             self.error = error
+            await look_back(self._host.store, self.run.journal, self._host.pasts)
             await self._tear_down()
         elif run.stop_reason is not None and run.stop_reason["why"] == "cancelled":
             await self._end_cancelled(None)
@@ -393,7 +398,7 @@ class Execution:
     def lose(self) -> None:
         """Somebody else has the run now."""
         if not self.run.journal.lost:
-            self.run.journal.abandon()
+            self.run.journal.oust()
             self._stop(None)
 
     # waiting without a process

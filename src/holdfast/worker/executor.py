@@ -43,10 +43,12 @@ from holdfast.store.base import Store
 from holdfast.telemetry import info, warn
 from holdfast.verbs.child import Agent, Call
 from holdfast.version import VERSION
+from holdfast.worker.backwards import Pasts
 from holdfast.worker.declaring import Declarations
 from holdfast.worker.execution import Execution
 from holdfast.worker.leases import Lease
 from holdfast.worker.queues import Queues
+from holdfast.worker.refusals import crash_loop, refuse_undone
 from holdfast.worker.starting import DEFAULT_QUEUE, NewRun, Place, check_same_start
 from holdfast.worker.timers import Timers
 
@@ -72,6 +74,7 @@ class Executor:
         self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="holdfast")
         self.lease = Lease(store, settings)
         self.timers = Timers()
+        self.pasts = Pasts()
         self.queues = Queues(store)
         self.agents: dict[str, Agent[..., Any]] = {}
         self.concurrency = concurrency
@@ -146,6 +149,11 @@ class Executor:
     @property
     def executions(self) -> list[Execution]:
         return list(self._executions.values())
+
+    @property
+    def is_starting(self) -> bool:
+        """Is a run being stored as this worker's that does not execute yet?"""
+        return bool(self._creating)
 
     @property
     def is_alone(self) -> bool:
@@ -543,28 +551,3 @@ def _claimed(row: RunRow) -> RunRow:
             "",
         )
     )
-
-
-def refuse_undone(row: RunRow, records: list[Record]) -> None:
-    """What a saga took back cannot be done anew in the same run: the idempotency keys of its effects are used up."""
-    intents = {record.key for record in records if record.kind == Kind.intent}
-    undone = [
-        record.key
-        for record in records
-        if record.kind == Kind.done and record.name.endswith(".undo") and record.key in intents and "#" in record.key
-    ]
-    if undone and row.status in FINAL:
-        raise UsageError(
-            f"Run {row.id} took back what it had done ({', '.join(undone[:5])}), so it cannot be retried: its effects "
-            "would count as done. Start a new run."
-        )
-
-
-def crash_loop(row: RunRow, records: list[Record]) -> dict[str, Any]:
-    last = next((r.key for r in reversed(records) if r.key), "")
-    return {
-        "why": "crash loop",
-        "detail": f"{row.claims} processes took this run and died without getting further; "
-        f"the last call recorded is {last or 'none'}.",
-        "advice": f"Find out what kills the process, then `holdfast resume {row.id}`.",
-    }

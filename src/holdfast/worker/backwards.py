@@ -1,0 +1,98 @@
+"""A history that went backwards: a run no longer has what its owner was told is on disk.
+
+A fail-over that lost commits does that, and a backup that was put in place under a live worker. Whoever executed the
+run on from there would do again what had been done since, without knowing of it. The process that lost the run is the
+only one that knows. So it looks, whenever the store refuses its writes, whether the last record that it was told is
+stored is there. A take-over keeps it. If it is gone, the run is blocked, whoever has it by now, with what was done.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast import control
+from holdfast.journal.journal import Journal
+from holdfast.journal.tombstones import is_elsewhere, is_empty
+from holdfast.model import Kind, RunId, RunRow, Status
+from holdfast.store.base import Store
+from holdfast.telemetry import warn
+
+WHY = "history went backwards"
+_SHOWN = 20  # effects in a sentence, and of a run that is not executed any more
+_KEPT = 10_000  # runs
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the process that executed a run was told is on disk."""
+
+    run_id: RunId
+    epoch: int
+    seq: int
+    hash: bytes
+    acted: tuple[tuple[int, str], ...]  #: the effects that it began: the number of the intent, and the key
+
+
+class Pasts:
+    """What is known of the runs that were executed here last."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[RunId, Known] = OrderedDict()
+
+    def __getitem__(self, run_id: RunId) -> Known | None:
+        return self._known.get(run_id)
+
+    def keep(self, known: Known) -> None:
+        self._known[known.run_id] = replace(known, acted=known.acted[-_SHOWN:])
+        self._known.move_to_end(known.run_id)
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+
+
+async def look_back(store: Store, journal: Journal, pasts: Pasts) -> None:
+    """An execution is over. If the store refused what it wrote, see that nobody repeats what the store has lost."""
+    row = journal.row
+    known = Known(row.id, row.epoch, journal.durable_seq, journal.durable_hash, tuple(journal.acted))
+    pasts.keep(known)
+    if journal.ousted:
+        journal.ousted = False
+        await block_if_backwards(store, known)
+
+
+async def block_if_backwards(store: Store, known: Known) -> bool:
+    """Look whether a run that was lost still has what is known of it. If not, block it, and tell."""
+    while True:
+        row = await store.run(known.run_id)
+        if row is None:
+            warn("run.gone", run=known.run_id, known=known.seq, effects=[key for _, key in known.acted])
+            return False
+        if is_empty(row) or is_elsewhere(row):
+            return False
+        first = min([known.seq, *(seq for seq, _ in known.acted)])
+        records = await store.records(row.id, after=first - 1)
+        if any((record.seq, record.hash) == (known.seq, known.hash) for record in records):
+            return False  # somebody else has it, and all of its past
+        there = {(record.seq, record.key) for record in records if record.kind == Kind.intent}
+        reason = _reason(row, known, [key for seq, key in known.acted if (seq, key) not in there])
+        is_stopped = row.status.is_final or row.status in (Status.quarantined, Status.blocked)
+        if is_stopped or await control.block(store, row, reason):
+            found = {"here": known.seq, "there": row.head_seq, "effects": reason["effects"]}
+            warn("run.backwards", run=row.id, status=row.status if is_stopped else Status.blocked, **found)
+            return not is_stopped
+
+
+def _reason(row: RunRow, known: Known, effects: list[str]) -> dict[str, Any]:
+    listed = ", ".join(effects[:_SHOWN]) + (f" and {len(effects) - _SHOWN} more" if len(effects) > _SHOWN else "")
+    done = f"Since then it has begun these effects, which the store does not know of: {listed}." if effects else ""
+    return {
+        "why": WHY,
+        "detail": f"The worker that executed this run was told that record {known.seq} is on disk; the store ends at "
+        f"record {row.head_seq} and does not have it. A fail-over lost commits, or a backup was put in place. {done}",
+        "advice": "Find out what became of those effects. `holdfast resume` has the run go on from what the store "
+        "knows, and do them again under the same idempotency keys; `holdfast cancel` ends it instead.",
+        "effects": effects,
+        "here": {"seq": known.seq, "hash": known.hash.hex(), "epoch": known.epoch},
+        "there": {"seq": row.head_seq, "hash": row.head_hash.hex(), "epoch": row.epoch},
+    }

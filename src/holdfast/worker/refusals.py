@@ -1,0 +1,33 @@
+"""Why a run is not executed, or not again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.model import FINAL, Kind, Record, RunRow
+
+
+def refuse_undone(row: RunRow, records: list[Record]) -> None:
+    """What a saga took back cannot be done anew in the same run: the idempotency keys of its effects are used up."""
+    intents = {record.key for record in records if record.kind == Kind.intent}
+    undone = [
+        record.key
+        for record in records
+        if record.kind == Kind.done and record.name.endswith(".undo") and record.key in intents and "#" in record.key
+    ]
+    if undone and row.status in FINAL:
+        raise UsageError(
+            f"Run {row.id} took back what it had done ({', '.join(undone[:5])}), so it cannot be retried: its effects "
+            "would count as done. Start a new run."
+        )
+
+
+def crash_loop(row: RunRow, records: list[Record]) -> dict[str, Any]:
+    last = next((r.key for r in reversed(records) if r.key), "")
+    return {
+        "why": "crash loop",
+        "detail": f"{row.claims} processes took this run and died without getting further; "
+        f"the last call recorded is {last or 'none'}.",
+        "advice": f"Find out what kills the process, then `holdfast resume {row.id}`.",
+    }
