@@ -26,7 +26,8 @@ from holdfast.verbs.child import Agent, Call
 from holdfast.verbs.timer import timeout
 from holdfast.worker.asides import Asides
 from holdfast.worker.backwards import Pasts, look_back
-from holdfast.worker.cancelling import CANCEL, Cancelling
+from holdfast.worker.cancelling import Cancelling
+from holdfast.worker.endings import first_line, keys_of, superseded
 from holdfast.worker.starting import defaults_of
 
 _PARK_GRACE_S = 0.02
@@ -83,7 +84,7 @@ class Execution:
         self._pause_note: dict[str, str] = {}
         reopening = ""
         if reopen is not None:
-            reopening = json.dumps({"superseded": _superseded(records), "note": reopen[1]})
+            reopening = json.dumps({"superseded": superseded(records), "note": reopen[1]})
             reopened = Record(
                 0, row.epoch, row.generation, "", Kind.reopened, reopen[0], 1, 0, now_us(), 0, "", None, reopening, b""
             )
@@ -250,8 +251,8 @@ class Execution:
         if error is None:
             await self._end(*self._returned(value))
             return
-        journal.summary["now"] = _first_line(error)
-        await self._end(Status.failed, encode_error(raised(error)), json.dumps(sorted(_keys(error))))
+        journal.summary["now"] = first_line(error)
+        await self._end(Status.failed, encode_error(raised(error)), json.dumps(sorted(keys_of(error))))
 
     async def _end_cancelled(self, error: BaseException | None) -> None:
         """The run was told to stop, and has: whatever it returned, it was cancelled. Its children follow."""
@@ -262,7 +263,7 @@ class Execution:
         await self._host.cancel_children(run)
         await control.withdraw_questions(self._host.store, run.id)
         if error is not None:
-            run.journal.summary["now"] = f"cleaning up failed: {_first_line(error)}"
+            run.journal.summary["now"] = f"cleaning up failed: {first_line(error)}"
         if run.dead:  # its code did not end by itself
             await self._let_effects_end()
         unasked = {entry.key for entry in run.without_settled(run.replay.open_intents()) if entry.intent is not None}
@@ -557,46 +558,3 @@ class Execution:
             self._on_wait()
         else:
             run.open_gate()
-
-
-def _first_line(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    try:
-        return f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-    except Exception:  # a broken __str__ must not keep the run from ending
-        return type(error).__name__
-
-
-def _keys(error: BaseException) -> set[str]:
-    """The calls whose failures ended the run."""
-    keys: set[str] = set()
-    seen: set[int] = set()
-    stack: list[BaseException | None] = [error]
-    while stack:
-        each = stack.pop()
-        if each is None or id(each) in seen:
-            continue
-        seen.add(id(each))
-        if key := getattr(each, "_holdfast_key", None):
-            keys.add(key)
-        stack += [each.__cause__, each.__context__]
-        if isinstance(each, BaseExceptionGroup):
-            stack += each.exceptions
-    return keys
-
-
-def _superseded(records: list[Record]) -> list[int]:
-    """The outcomes that ended the run: its end, and the failures that led to it."""
-    end = next((r for r in reversed(records) if r.kind == Kind.finished), None)
-    if end is None:
-        return []
-    keys = set(json.loads(end.args or "[]"))
-    gone = {seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]}
-    failures = [r.seq for r in records if r.kind == Kind.failed and r.key in keys and r.seq not in gone]
-    told = next((r.seq for r in reversed(records) if r.key == CANCEL and r.seq not in gone), None)
-    if told is not None:  # what the cancellation cut off is done anew
-        failures += [r.seq for r in records if r.seq >= told and (r.key == CANCEL or r.kind == Kind.cancelled)]
-        unasked = {r.key for r in records if r.kind == Kind.settled and json.loads(r.payload or "{}")["by"] == "cancel"}
-        failures += [r.seq for r in records if r.seq >= told and r.kind == Kind.failed and r.key in unasked]
-    return [*failures, end.seq]
