@@ -20,6 +20,7 @@ from holdfast.model import RunFilter
 from holdfast.store import sqlite_guard
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.samples import new_run, opened
+from holdfast.worker.triggers.scanning import Pattern, digests, stat_of
 
 
 def escaped(path: Path) -> str:
@@ -335,5 +336,19 @@ def test_the_hook_can_be_asked_from_any_thread(tmp_path: Path) -> None:
                 thread.join()
             assert [type(error) for error in errors] == [UsageError] * 4
         assert sqlite_guard.owner_of(str(tmp_path / "runs.db")) is None
+
+    asyncio.run(main())
+
+
+def test_a_file_trigger_does_not_read_the_files_of_the_store(tmp_path: Path) -> None:
+    """Closing them again would drop the store's locks."""
+    (tmp_path / "letter.txt").write_text("hello")
+
+    async def main() -> None:
+        async with opened(lambda: SqliteStore(tmp_path / "runs.db")) as store:
+            await store.create(new_run(), owner=None)
+            status = (tmp_path / "runs.db").stat()
+            assert set(Pattern(str(tmp_path / "*")).scan().found) == {str(tmp_path / "letter.txt")}
+            assert digests([(str(tmp_path / "runs.db"), stat_of(status))]) == {str(tmp_path / "runs.db"): None}
 
     asyncio.run(main())

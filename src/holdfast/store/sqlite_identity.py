@@ -3,12 +3,17 @@
 A commit is acknowledged only if the log that it was written to is still the one that the path names. And a log that is
 shorter than its own index says has lost commits: that is looked at before each commit, which would fill the gap with
 nothing. The format of the index is https://sqlite.org/walformat.html#the_wal_index_file_format.
+
+What is done for each commit never uses `stat`: it asks for the time of the last change too, which makes Linux note the
+exact time of the next write, and so sync the inode with each commit. `statx` asks for what is needed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.errors import StoreReplaced
@@ -23,15 +28,11 @@ _LOG_HEADER, _FRAME_HEADER = 32, 24
 class LogState(NamedTuple):
     """What the index says of the log: all of it is committed and synced."""
 
-    page_size: int
     frames: int
-    pages: int  #: of the database, with what is in the log only
     salts: bytes  #: of this round: they change when the log begins anew
     backfilled: int  #: frames that were checkpointed
-
-    @property
-    def log_bytes(self) -> int:
-        return _LOG_HEADER + self.frames * (_FRAME_HEADER + self.page_size) if self.frames else 0
+    log_bytes: int  #: what the log has at least
+    file_bytes: int  #: what the database has once all of the log is checkpointed
 
 
 class Identity:
@@ -44,7 +45,11 @@ class Identity:
         self._paths = (path, self._wal, f"{path}-shm") if held is not None else (path,)
         self._known = tuple(map(_look, self._paths))
         self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC) if held is not None else -1
+        self._look_at_log = _looker(self._wal)
+        self._log_file = self._look_at_log()
         self._most = os.stat(path).st_size
+        # The index, and what it says: most looks find it unchanged. As one: several threads look.
+        self._seen: tuple[bytes, LogState | None] = (b"", None)
 
     @property
     def file(self) -> forks.FileId | None:
@@ -65,43 +70,50 @@ class Identity:
                 what = "deleted" if now is None else "replaced by another file"
                 self._fail(f"{path} was {what} while this process used it.")
         if self._held is not None:
-            self._check_size(self.before_commit(), os.fstat(self._held.main).st_size)
+            self._check_size(self.before_commit(), _size(self._held.main))
 
     def before_commit(self) -> LogState | None:
         """Raise StoreReplaced if the log is cut short; else what it has, unless that is changing right now."""
         state = self._state()
         # In this order: a log is made shorter after its index was, never before.
-        if state is not None and os.fstat(self._log).st_size < state.log_bytes and self._state() == state:
-            size = os.fstat(self._log).st_size
+        if state is not None and (size := _size(self._log)) < state.log_bytes and self._state() == state:
             self._fail(f"{self._wal} was cut short under this process, to {size} of {state.log_bytes} bytes.")
         return state
 
     def after_commit(self) -> LogState | None:
         """Raise StoreReplaced if what was just committed may not be in the store's files; else what the log has."""
         assert self._held is not None
-        main = os.fstat(self._held.main)
-        if _look(self._wal) != self._known[1] or not main.st_nlink:
+        if self._look_at_log() != self._log_file:
             self.check()
-        state = self._state()
-        self._check_size(state, main.st_size)
+        size, state = _size(self._held.main), self._state()
+        self._check_size(state, size)
         return state
 
     def _check_size(self, state: LogState | None, size: int) -> None:
         """A database has all its pages when all of the log was checkpointed. Until then it does not shrink."""
-        if state is not None and size < state.pages * state.page_size:
-            least = state.pages * state.page_size if state.backfilled >= state.frames else self._most
+        if state is not None and size < state.file_bytes:
+            least = state.file_bytes if state.backfilled >= state.frames else self._most
             if size < least and self._held is not None:
-                size = os.fstat(self._held.main).st_size  # again: it may have changed before the index was looked at
+                size = _size(self._held.main)  # again: it may have changed before the index was looked at
                 if size < least and self._state() == state:
                     self._fail(f"{self._paths[0]} was cut short under this process, to {size} of {least} bytes.")
         self._most = size
 
     def _state(self) -> LogState | None:
-        index = self._held.index if self._held is not None else None
-        if index is None or index[:_COPY] != index[_COPY : 2 * _COPY]:
+        if self._held is None or self._held.index is None:
             return None
-        page_size, *rest = _INDEX.unpack_from(index)
-        return LogState(65536 if page_size == 1 else page_size, *rest)
+        index = self._held.index[: _INDEX.size]
+        seen, state = self._seen
+        if index == seen:
+            return state
+        if index[:_COPY] != index[_COPY : 2 * _COPY]:
+            return None
+        page_size, frames, pages, salts, backfilled = _INDEX.unpack(index)
+        page_size = 65536 if page_size == 1 else page_size
+        log_bytes = _LOG_HEADER + frames * (_FRAME_HEADER + page_size) if frames else 0
+        state = LogState(frames, salts, backfilled, log_bytes, pages * page_size)
+        self._seen = (index, state)
+        return state
 
     def _fail(self, what: str) -> None:
         self.failure = StoreReplaced(
@@ -109,6 +121,24 @@ class Identity:
             "or restore a backup, start again."
         )
         raise self.failure
+
+
+def _looker(path: str) -> Callable[[], object]:
+    """A quick way to ask which file a path names: what it returns changes when that does."""
+    statx = getattr(ctypes.PyDLL(None), "statx", None)
+    if statx is None:
+        return lambda: _look(path)
+    name, found = os.fsencode(path), ctypes.create_string_buffer(256)
+    ask = (-100, name, 0, 0x100, found)  # from the working directory, nothing special, the inode
+
+    def look() -> bytes:
+        return found.raw[32:40] if statx(*ask) == 0 else b""
+
+    return look
+
+
+def _size(descriptor: int) -> int:
+    return os.lseek(descriptor, 0, os.SEEK_END)
 
 
 def _look(path: str) -> forks.FileId | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import struct
 import zlib
@@ -36,6 +37,7 @@ _KIND, _NAME = "log", "rounds"
 _AHEAD = 1 << 32  # a copy is ahead of all marks of what it is a copy of
 _MARK = struct.Struct("<4s8sIQ")
 _SUM = struct.Struct("<I")
+_USED = _MARK.size + _SUM.size
 _MAGIC = b"Hfmk"
 _SLOT = 64  # there are two, written in turn: one that was cut off leaves the other
 _SUFFIX = ".mark"
@@ -58,6 +60,7 @@ class Mark:
         self._directory = directory
         self._verified = verified
         self._descriptor: int | None = None
+        self._map: mmap.mmap | None = None
         self._slot = 0
         self._count = 0
         self._salts = b""
@@ -67,7 +70,7 @@ class Mark:
     def forked(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)  # or a dead parent would look alive
-            self._descriptor = None
+            self._descriptor = self._map = None
 
     def is_outdated(self, log: LogState) -> bool:
         """Whether what was counted last would survive the loss of the log."""
@@ -89,13 +92,13 @@ class Mark:
         if log.salts != self._salts:
             return
         values = _MARK.pack(_MAGIC, log.salts, log.frames, self._count)
-        with contextlib.suppress(OSError):  # without it less is noticed; nothing fails
-            if self._descriptor is None:
-                self._descriptor = self._create()
-            self._slot ^= _SLOT
-            os.pwrite(self._descriptor, values + _SUM.pack(zlib.crc32(values)), self._slot)
-            while self._verified:
-                _remove_dead(self._verified.pop())
+        if self._map is None and not self._create():
+            return
+        assert self._map is not None
+        slot = self._slot = self._slot ^ _SLOT
+        self._map[slot : slot + _USED] = values + _SUM.pack(zlib.crc32(values))
+        while self._verified:
+            _remove_dead(self._verified.pop())
 
     def drop(self, *, others: bool) -> None:
         """All that was committed is safe; `others`: the log is empty, so whatever dead processes noted is, too."""
@@ -103,16 +106,19 @@ class Mark:
             with contextlib.suppress(OSError):
                 os.unlink(self._file)
             os.close(self._descriptor)
-            self._descriptor = None
+            self._descriptor = self._map = None
         if others:
             for found in marks(self._directory):
                 _remove_dead(found.file)
 
-    def _create(self) -> int:
-        os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return descriptor
+    def _create(self) -> bool:
+        """Without a mark less is noticed, and nothing fails."""
+        with contextlib.suppress(OSError):
+            self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(self._descriptor, bytes(2 * _SLOT), 0)  # a page without space behind it would kill who writes
+            self._map = mmap.mmap(self._descriptor, 2 * _SLOT)
+        return self._map is not None
 
 
 def marks(directory: str) -> list[Found]:
