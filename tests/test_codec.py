@@ -589,6 +589,17 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(VALUES)
 def test_any_nesting_of_builtins_survives_type_exact(value: object) -> None:
+    check_exact(value)
+
+
+@pytest.mark.prove
+@settings(max_examples=5000, deadline=None)
+@given(VALUES)
+def test_thousands_of_nestings_survive_type_exact(value: object) -> None:
+    check_exact(value)
+
+
+def check_exact(value: object) -> None:
     coder = coder_for(MISSING)
     text, back = coder.roundtrip(value)
     assert shape(back) == shape(value)
@@ -597,7 +608,7 @@ def test_any_nesting_of_builtins_survives_type_exact(value: object) -> None:
         assert shape(coder_for(Node).roundtrip(Node(data=value))[1].data) == shape(value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.recursive(
         ATOMS,
@@ -622,7 +633,7 @@ def test_foreign_json_gives_a_value_or_undecodable(tree: object) -> None:
             continue
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(VALUES, st.data())
 def test_a_mutated_text_gives_a_value_or_undecodable(value: object, data: st.DataObject) -> None:
     text = coder_for(MISSING).dumps(value)

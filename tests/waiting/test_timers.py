@@ -125,9 +125,14 @@ def test_after_kill_9_in_the_middle_only_the_rest_is_slept(place: Place) -> None
 
     async def run() -> None:
         async with place.client() as app:
-            worker = place.worker(fault="park.before:kill@1")
             run = await app.start(agents.nap(3600), id="r")
-            assert await worker.wait_dead() == -9
+            with place.working():
+                await until(run, "sleeping")
+            await run.pause()
+            await run.send("nothing", 1)
+            await run.resume()  # somebody takes it up, because of its mail, and dies
+            assert await place.worker(fault="park.before:kill@1").wait_dead() == -9
+            assert await run.status() == "running"
             with place.working(shift_s=1800):
                 await until(run, "sleeping")
             began = record_of(await app._store.records(run.id), Kind.started, "hf:sleep").at
