@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,135 @@ def test_an_end_of_a_saga_says_what_it_kept_and_what_it_took_back(tmp_path: Path
         hf.run(both(), id="r", url=url)
     ends = [record.payload for record in records_of(url, "r") if record.name == "hf.saga" and record.kind == "done"]
     assert ends == ['{"kept": ["book#1"], "outer": ""}', '{"undo": ["book#2"], "failed": 0}']
+
+
+# people who come late
+
+
+@hf.agent
+async def leaves_it_undoing() -> str:
+    async def fails() -> None:
+        await cleaning.wait_for("undoing car")
+        raise KeyError("x")
+
+    with suppress(KeyError):
+        await asyncio.gather(cleaning.saga(), fails())
+    return "ended while a branch undoes"
+
+
+def test_a_cancel_after_the_agent_has_ended_waits_for_what_is_being_undone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "runs.db"), agents=[leaves_it_undoing]) as app:
+            run = await app.start(leaves_it_undoing(), id="r")
+            await cleaning.until("undoing hotel")
+            assert await run.cancel(timeout=60) in (hf.Status.cancelled, hf.Status.done)
+
+    asyncio.run(main())
+    assert undone() == UNDONE
+
+
+def test_a_process_that_closes_while_the_rest_of_a_run_undoes_hands_it_over(tmp_path: Path) -> None:
+    url = str(tmp_path / "runs.db")
+
+    async def main() -> None:
+        async with hf.connect(url, agents=[leaves_it_undoing]) as app:
+            await app.start(leaves_it_undoing(), id="r")
+            await cleaning.until("undoing hotel")
+        async with hf.connect(url, agents=[leaves_it_undoing]) as app:
+            await app.get("r").resume()
+            assert await app.get("r").result(timeout=60) == "ended while a branch undoes"
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert list(dict.fromkeys(undone())) == UNDONE
+
+
+@hf.effect(settle=0, on_doubt="retry", retries=hf.Retry(5, first=0.01))
+async def book_twice(what: str) -> str:
+    cleaning.write(f"+{what}")
+    if hf.this_step().attempt == 1:
+        await cleaning.until("go on")
+        raise ConnectionError("who knows")
+    return what
+
+
+@book_twice.undo
+async def unbook_twice(booked: str | None, what: str) -> None:
+    cleaning.write(f"-{what}")
+
+
+@hf.agent
+async def repeats() -> None:
+    async with hf.saga():
+        await cleaning.book("flight")
+        await book_twice("hotel")
+        await hf.sleep(1000)
+
+
+def test_what_may_have_happened_before_it_was_to_be_repeated_is_undone(tmp_path: Path) -> None:
+    """Paused between two attempts, of which the first proves nothing; then cancelled."""
+
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "runs.db"), agents=[repeats]) as app:
+            run = await app.start(repeats(), id="r")
+            await cleaning.until("+hotel")
+            assert await run.pause() is hf.Status.paused
+            await eventually(lambda: _has_heard(run))
+            cleaning.write("go on")
+            await eventually(lambda: _is(run, hf.Status.paused))
+            assert await run.cancel(timeout=60) is hf.Status.cancelled
+
+    asyncio.run(main())
+    assert cleaning.lines().count("+hotel") == 1
+    assert undone() == ["-hotel", "-flight"]
+
+
+async def _has_heard(run: hf.Run[Any]) -> bool:
+    return any(item.status == "paused" for item in await run.history())
+
+
+async def _is(run: hf.Run[Any], status: hf.Status) -> bool:
+    return await run.status() is status
+
+
+@pytest.mark.parametrize("acts", [["pause", "cancel"], ["cancel", "pause"]])
+def test_what_people_do_after_a_kill_does_not_keep_it_from_being_undone(tmp_path: Path, acts: list[str]) -> None:
+    url = str(tmp_path / "runs.db")
+
+    async def start() -> None:
+        async with hf.connect(url) as app:
+            await app.start(cleaning.cleans("by_person", "saga"), id="r")
+
+    asyncio.run(start())
+    env = environment({"CLEANING_LEDGER": str(cleaning.LEDGER), "HOLDFAST_FAULT": "undo.before:kill@2"})
+    assert subprocess.run([sys.executable, cleaning.__file__, url], env=env, timeout=60, check=False).returncode == -9
+
+    async def meddle() -> None:
+        async with hf.connect(url) as app:
+            for act in acts:
+                await (app.get("r").pause() if act == "pause" else app.get("r").cancel(timeout=0))
+            async with hf.connect(url, agents=cleaning.AGENTS) as worker:
+                await worker.get("r").resume()
+                with pytest.raises(hf.RunCancelled):
+                    await worker.get("r").result(timeout=60)
+
+    asyncio.run(meddle())
+    assert list(dict.fromkeys(undone())) == UNDONE
+
+
+@hf.agent
+async def cancelled_within_after_a_group() -> None:
+    async def fails() -> None:
+        raise ValueError
+
+    with suppress(BaseExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+            group.create_task(asyncio.sleep(1000))
+    inner = asyncio.ensure_future(asyncio.sleep(1000))
+    inner.cancel()
+    await inner
+
+
+def test_an_agent_that_nobody_cancelled_fails(tmp_path: Path) -> None:
+    with pytest.raises(hf.RunFailed, match="CancelledError"):
+        hf.run(cancelled_within_after_a_group(), id="r", url=str(tmp_path / "runs.db"))
