@@ -10,7 +10,6 @@ import asyncio
 import functools
 import inspect
 import json
-import tokenize
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +38,7 @@ from holdfast.journal.replay import Entry
 from holdfast.model import Kind, RunId
 from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
 from holdfast.shields import Shield
+from holdfast.source_code import code_of
 
 if TYPE_CHECKING:
     from holdfast.handle import Run
@@ -135,22 +135,11 @@ class Agent(Generic[P, R_co]):
 
     @functools.cached_property
     def code(self) -> str:
-        """What the code is, whatever its layout and comments: a digest of its module's tokens."""
-        return digest(f"{self.version or ''}/{_tokens(self.fn)}")
+        """What the code is, whatever its layout: a digest of its module and of what that imports of its project."""
+        return digest(f"{self.version or ''}/{code_of(self.fn)}")
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
-
-
-def _tokens(fn: Callable[..., Any]) -> str:
-    try:
-        with tokenize.open(inspect.getfile(fn)) as source:
-            return "\n".join(t.string for t in tokenize.generate_tokens(source.readline) if t.type not in _LAYOUT)
-    except (OSError, TypeError, SyntaxError, ValueError, tokenize.TokenError):
-        return fn.__code__.co_code.hex()
-
-
-_LAYOUT = frozenset({tokenize.COMMENT, tokenize.NL})
 
 
 class Call(Coroutine[Any, Any, R_co]):
