@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.codec import encode_call
 from holdfast.errors import UsageError
+from holdfast.own_waits import watch
 from holdfast.raising import raised
 from holdfast.scopes import Lineless, Reservation, Scope, caller, current_scope, scope_in, set_scope
 
@@ -190,6 +191,7 @@ class _Contained(Coroutine[Any, Any, T]):
 
 def install(loop: asyncio.AbstractEventLoop) -> None:
     """Make the loop name the branches of runs; a factory that is there already goes on making the tasks."""
+    watch(loop)
     inner = loop.get_task_factory()
     if getattr(inner, "is_holdfast", False):
         return

@@ -40,3 +40,6 @@ class Settings:
     drain_s: float = 10.0
     #: threads for `def` steps and effects
     threads: int = 32
+    #: seconds a run stays in memory for what its code awaits outside of any step while all else waits; a timer of its
+    #: own keeps it for longer, and that is reported then
+    outside_s: float = 60.0

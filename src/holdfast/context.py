@@ -28,6 +28,7 @@ from holdfast.journal.replay import Entry, Replay, mismatch
 from holdfast.journal.stillness import Quiet, Stillness
 from holdfast.journal.ticks import Ticks
 from holdfast.model import Fence, Kind, Mail, Record, RunRow
+from holdfast.own_waits import OwnTimers
 from holdfast.scopes import Scope, where
 from holdfast.telemetry import warn
 
@@ -106,6 +107,7 @@ class RunContext:
         self.threads = 0  #: `def` bodies whose thread lives
         self.waits: dict[str, Wait] = {}
         self._listening: dict[tuple[str, str], OrderedDict[str, Wait]] = {}  # the same, by what they wait for
+        self.own_timers = OwnTimers(self.loop)  #: what the code waits for by itself, and no other process would
         self.deadlines: dict[str, tuple[int, Callable[[], None]]] = {}  #: open timeouts: when due (µs), what then
         self.sagas: list[Any] = []  #: blocks that are open
         self.verdicts: dict[str, dict[str, Any]] = {}  #: what persons said about effects, not acted on yet, by key

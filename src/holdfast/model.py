@@ -20,7 +20,8 @@ done       call            the value
 failed     call            the exception
 unstored   effect          {"repr", "error"}: it happened, its result could not be stored
 cancelled  call            null: the code cancelled the call
-noted      what            {...}: usage, progress, held, unstable arguments, what a resume saved; answers no call.
+noted      what            {...}: usage, progress, held, unstable arguments, what a resume saved, what the code waits
+                           for by itself; answers no call.
                            `paused` {"on", "by", "note", "mail"} and `cancel` {"by", "note", "mail"} are the flags
 patched    patch id        null
 finished   done|failed|…   the value or the exception that the run ended with

@@ -22,6 +22,8 @@ _UNDO = ".undo"
 _INTERRUPT = "hf:interrupt"
 #: Notes that a resume needs to know.
 _FLAGS = frozenset({"usage", "paused", "cancel", "refused", "unheeded", "held"})
+#: Notes that are made once.
+_ONCE = frozenset({"own timer", "outside"})
 #: Records that say nothing about a call.
 _NO_CALL = frozenset({Kind.patched, Kind.noted, Kind.finished, Kind.reopened})
 
@@ -140,6 +142,7 @@ class Replay:
         self.paused = False
         self.cancel: dict[str, Any] | None = None  #: who asked for the run to be cancelled, and why
         self.refusals: dict[str, int] = {}  #: answers that did not fit, by the call's key
+        self.told: set[str] = set()  #: notes that are not made again
         self.last_tick = 0
         self.reappeared: set[str] = {""}
         self.attempted: dict[str, list[str]] = {}
@@ -168,6 +171,8 @@ class Replay:
                 self.cancel, self.paused = None, False
             elif record.kind == Kind.noted and record.name in _FLAGS:
                 self._take_flag(record, is_current=record.generation == generation)
+            elif record.kind == Kind.noted and record.name in _ONCE:
+                self.told.add(record.name)
         self.delivered_count = 0  #: how many outcomes were delivered in a tick
         self.has_answers = False  #: to calls that the code makes
         self._unclaimed = len(entries)

@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
 from collections import deque
 from collections.abc import Container, Iterator
 from enum import Enum
+from types import CodeType
 from typing import Any, Protocol
 
 from holdfast.shields import Kept
@@ -78,7 +80,7 @@ class Stillness:
         waiter: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
         if waiter is None or waiter.done() or _is_about_to_end(waiter):
             return False
-        if _waits_outside(task, waiter, self._tasks):
+        if waits_outside(task, waiter, self._tasks):
             self._outside.add(branch)
         waiter.add_done_callback(functools.partial(self._go_on, branch), context=self._context)
         for inner in _inner_gathers(waiter):
@@ -119,16 +121,16 @@ _INSIDE_CODES = frozenset(
 )
 
 
-def _waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Container[object]) -> bool:
+def waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Container[object]) -> bool:
     """Does a task wait for something that is neither a task of its run nor a primitive shared by them?"""
-    if waiter in own or hasattr(waiter, "_children") or isinstance(waiter, Kept):
+    if waiter in own or hasattr(waiter, "_children") or isinstance(waiter, Kept) or _shielded(waiter) in own:
         return False
     awaited: Any = task.get_coro()
     while awaited is not None:
         code = (
             getattr(awaited, "cr_code", None) or getattr(awaited, "gi_code", None) or getattr(awaited, "ag_code", None)
         )
-        if code in _INSIDE_CODES:
+        if code in _INSIDE_CODES or _is_group_of_anyio(code):
             return False
         awaited = (
             getattr(awaited, "cr_await", None)
@@ -136,6 +138,19 @@ def _waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Co
             or getattr(awaited, "ag_await", None)
         )
     return True
+
+
+def _is_group_of_anyio(code: CodeType | None) -> bool:
+    """Does a task wait for the tasks of its anyio group?"""
+    return code is not None and code.co_qualname == "TaskGroup.__aexit__" and "anyio" in code.co_filename
+
+
+def _shielded(waiter: Any) -> object:
+    """What is behind an `asyncio.shield`, if that is what is waited for."""
+    for callback, _ in getattr(waiter, "_callbacks", None) or ():
+        if getattr(callback, "__qualname__", "") == "shield.<locals>._outer_done_callback":
+            return inspect.getclosurevars(callback).nonlocals.get("inner")
+    return None
 
 
 def _inner_gathers(waiter: Any) -> Iterator[Any]:

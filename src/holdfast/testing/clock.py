@@ -146,7 +146,7 @@ def _is_changing(execution: Execution) -> bool:
     run = execution.run
     if run.dead or not execution.is_idle:
         return True
-    if run.quiet() is not Quiet.settled:
+    if run.quiet() is not Quiet.settled or run.own_timers.pending(run.loop.time()):
         return False  # it waits for something of its own, which time has no power over
     due_us = run.next_due_us()
     is_short = due_us is not None and due_us - clock.now_us() <= SHORT_WAIT_US

@@ -28,11 +28,12 @@ from holdfast.worker.asides import Asides
 from holdfast.worker.backwards import Pasts, look_back
 from holdfast.worker.cancelling import Cancelling
 from holdfast.worker.endings import first_line, keys_of, superseded
+from holdfast.worker.keeping import Keeping
 from holdfast.worker.starting import defaults_of
 
 _PARK_GRACE_S = 0.02
 SHORT_WAIT_US = 1_000_000  # not worth leaving memory for
-_OUTSIDE_GRACE_S = 2.0  # the same while a branch waits for something of its own
+_LONGEST_LOOK_S = 1.0
 _ENDING_POLL_S = 0.1
 _TEAR_DOWN_S = 5.0
 _BODY_POLL_S = 0.01
@@ -95,6 +96,7 @@ class Execution:
         self._root = Scope(self.run, "")
         self._cancelling = Cancelling(self.run)
         self._asides = Asides(self.run, agent)
+        self._keeping = Keeping(self.run)
         self._is_resumed = claim_note is not None
         if claim_note is not None:
             self.run.journal.add(Kind.claimed, "", row.owner or "", payload=claim_note)
@@ -413,29 +415,36 @@ class Execution:
         return run.is_waiting and run.quiet() is not Quiet.busy
 
     def _on_wait(self) -> None:
-        if self._look_later is None and not self._stopped.done():
+        later = self._look_later
+        if later is not None and later.when() > self._loop.time() + _PARK_GRACE_S:
+            later.cancel()  # it was going to look without haste
+            later = None
+        if later is None and not self._stopped.done():
             self._looked_at = (self.run.ticks.activity, self._loop.time())
-            self._look_later = self._loop.call_later(_PARK_GRACE_S, self._look)
+            self._look_in(_PARK_GRACE_S)
 
-    def _look(self) -> None:
+    def _look_in(self, delay_s: float) -> None:
+        due = self._loop.time() + delay_s
+        self._look_later = self._loop.call_at(due, self._look, due)
+
+    def _look(self, due: float) -> None:
         """Leave memory, if nothing happened for a while and nothing is about to."""
         self._look_later = None
         run = self.run
         if run.dead or self._parking is not None or self._root.task is None or not (run.waits or run.paused):
             return
-        activity, now = run.ticks.activity, self._loop.time()
-        looked_at = self._looked_at
-        if activity == looked_at[0] and self.is_idle:
-            if run.quiet() is Quiet.settled or now - looked_at[1] >= _OUTSIDE_GRACE_S:
-                due = run.next_due_us()
-                if run.paused or due is None or due - now_us() > SHORT_WAIT_US:
-                    run.parking = run.ticks.stopped = True  # from here on nothing arrives, and nothing expires
-                    self._parking = asyncio.Task(self._park_waiting(), loop=self._loop, context=outside())
-                    return
+        if run.ticks.activity != self._looked_at[0] or not self.is_idle:
             self._on_wait()
-            self._looked_at = looked_at
             return
-        self._on_wait()
+        idle_s = self._loop.time() - self._looked_at[1]
+        if not self._keeping.is_kept(due, idle_s):
+            wake_at = run.next_due_us()
+            if run.paused or wake_at is None or wake_at - now_us() > SHORT_WAIT_US:
+                run.parking = run.ticks.stopped = True  # from here on nothing arrives, and nothing expires
+                self._keeping.leaves()
+                self._parking = asyncio.Task(self._park_waiting(), loop=self._loop, context=outside())
+                return
+        self._look_in(min(max(_PARK_GRACE_S, idle_s / 4), _LONGEST_LOOK_S))
 
     async def _park_waiting(self) -> None:
         """Give the run up until what it waits for comes, unless it has come already."""
@@ -487,7 +496,8 @@ class Execution:
             "cleanup": self._has_cleanup,
         }
         if run.paused:
-            was = status if run.waits and not run.kept_back else Status.queued
+            is_idle = run.waits and not run.kept_back and not self._keeping.has_own
+            was = status if is_idle else Status.queued
             return Status.paused, {**reason, "why": "paused", "was": was, "wake_at": due, **self._pause_note}, None
         if run.kept_back and run.draining:  # not everything waits: a call could go on, elsewhere
             return Status.queued, {"why": "handed over", "cleanup": self._has_cleanup}, ready_us()

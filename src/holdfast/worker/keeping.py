@@ -1,0 +1,76 @@
+"""What keeps a run in memory although all of its durable calls wait.
+
+A timer of the code's own is lost with the process' memory, so a run that has one does not leave it. What a branch
+awaits outside, a socket or a thread, is waited for as well, but not for ever: nobody knows whether it comes. Both are
+told to people, in the log and once in the journal of each run, when they matter: the run stays in memory for long; it
+leaves without having got what it awaits; or it was taken up anew, and so was a timer that had been under way.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.context import RunContext
+from holdfast.journal.stillness import Quiet
+from holdfast.model import Kind
+from holdfast.own_waits import places_outside, where_it_waits
+from holdfast.telemetry import warn
+
+_PAUSED_S = 2.0
+_TIMER = "own timer"
+_OUTSIDE = "outside"
+
+
+class Keeping:
+    """Looks at what one run waits for besides its durable calls."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._told: set[str] = set()
+
+    def is_kept(self, as_of: float, idle_s: float) -> bool:
+        """Must the run stay in memory? Nothing happened in it for `idle_s`; the look was due at `as_of`."""
+        run = self._run
+        is_outside = run.quiet() is not Quiet.settled
+        if run.paused:  # somebody wants it to stop; what it waits for by itself begins anew
+            return is_outside and idle_s < min(_PAUSED_S, run.host.settings.outside_s)
+        if timers := run.own_timers.pending(as_of):
+            branches = sorted({branch for _, branch in timers})
+            since = [wait.key for wait in run.waits.values() if wait.key in run.replay.entries]
+            if since:
+                self._tell(_TIMER, {"why": "began anew", "branches": branches, "waits": since})
+            elif idle_s > run.host.settings.outside_s:
+                self._tell(_TIMER, {"why": "keeps the run in memory", "branches": branches, "waits": [*run.waits]})
+            return True
+        return is_outside and idle_s < run.host.settings.outside_s
+
+    @property
+    def has_own(self) -> bool:
+        """Does its code wait for something by itself, which only begins again when the run is taken up?"""
+        run = self._run
+        return run.quiet() is Quiet.outside or bool(run.own_timers.pending(run.loop.time()))
+
+    def leaves(self) -> None:
+        """The run is about to leave memory."""
+        if self._run.quiet() is Quiet.outside:
+            self._tell(_OUTSIDE, {"why": "left memory", "branches": sorted(places_outside(self._run.tasks))})
+
+    def _tell(self, what: str, note: dict[str, Any]) -> None:
+        """Once in the journal of a run, and once in the log of each process that has it."""
+        run = self._run
+        if what in self._told:
+            return
+        self._told.add(what)
+        at = {where_it_waits(task) for task, scope in run.tasks.items() if scope.path in note["branches"]}
+        note["where"] = sorted(place for place in at if place)
+        if what not in run.replay.told:
+            run.journal.add(Kind.noted, "", what, payload=json.dumps(note))
+        advice = _ADVICE[what]
+        warn(f"run.{what.replace(' ', '_')}", run=run.id, why=note["why"], where=", ".join(note["where"]), so=advice)
+
+
+_ADVICE = {
+    _TIMER: "a plain timer is not durable: use hf.timeout, hf.sleep or timeout= of the call that waits",
+    _OUTSIDE: "what a branch awaits outside of a step is begun anew when the run goes on: put it into a step",
+}
