@@ -253,8 +253,6 @@ async def answer(
     run = scope.run
     outcome = entry.outcome
     assert outcome is not None
-    if outcome.kind == Kind.cancelled:
-        return await _pending(scope, entry)
     if run.lines == 1:
         run.ticks.at_once(entry)
         if on_turn is not None:
@@ -283,18 +281,6 @@ def not_stored(key: str, run_id: str) -> ResultNotStored:
         f"Run {run_id}: {key} happened, but its result could not be stored; it is not repeated. "
         "Return something that can be stored (annotate the return type), and see `holdfast show` for what it was."
     )
-
-
-async def _pending(scope: Scope, entry: Entry) -> Any:
-    """A call that the code cancelled: it stays pending, never started, until the code cancels it again."""
-    ticks = scope.run.ticks
-    scope.in_call = True
-    ticks.await_cancel(entry)
-    try:
-        await scope.run.never()
-    finally:
-        scope.in_call = False
-        ticks.cancelled(entry)
 
 
 async def _wait_turn(scope: Scope, entry: Entry, on_turn: Callable[[], None] | None) -> None:

@@ -25,6 +25,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model import Kind
+from holdfast.pending import until_cancelled
 from holdfast.scopes import in_branch
 from holdfast.verbs.effect import EffectDefinition, Rules
 from holdfast.verbs.step import StepDefinition
@@ -103,9 +104,11 @@ async def wait_for(
         await run.check(scope)
     mark = digest(awaited.mark)
     entry = run.claim(scope, awaited.name, mark, None)
-    if entry is not None and entry.answers(run.replay.code):
-        found: T = await answer(scope, entry, coder, ())
-        return found
+    if entry is not None and entry.outcome is not None:
+        if not entry.was_cancelled:
+            found: T = await answer(scope, entry, coder, ())
+            return found
+        await until_cancelled(scope, entry)
     due_us = None if timeout is None else now_us() + int(timeout * 1_000_000)
     async with waiting(scope, awaited.name, entry, due_us=due_us, digest=mark) as call:
         value: T | None = None

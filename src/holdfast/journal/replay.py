@@ -108,10 +108,10 @@ class Entry:
         tail = self.key.rpartition("#")[2]
         return int(tail) if tail.isdecimal() else self.seq
 
-    def answers(self, code: str) -> bool:
-        """Does the journal have an answer? Changed code may no longer cancel a call, and would wait for ever."""
-        outcome = self.outcome
-        return outcome is not None and (outcome.kind != Kind.cancelled or self.code == code)
+    @property
+    def was_cancelled(self) -> bool:
+        """Did the code cancel it? Then there is no answer, and it is not made again before it is known why."""
+        return self.outcome is not None and self.outcome.kind == Kind.cancelled
 
     @property
     def has_tick(self) -> bool:
@@ -142,6 +142,7 @@ class Replay:
         self.paused = False
         self.cancel: dict[str, Any] | None = None  #: who asked for the run to be cancelled, and why
         self.refusals: dict[str, int] = {}  #: answers that did not fit, by the call's key
+        self.reopened = 0  #: the number of the last outcome before the run was opened again
         self.told: set[str] = set()  #: notes that are not made again
         self.last_tick = 0
         self.reappeared: set[str] = {""}
@@ -169,6 +170,7 @@ class Replay:
                 self.patches.add(record.name)
             elif record.kind == Kind.reopened:
                 self.cancel, self.paused = None, False
+                self.reopened = max((e.outcome.seq for e in entries.values() if e.outcome is not None), default=0)
             elif record.kind == Kind.noted and record.name in _FLAGS:
                 self._take_flag(record, is_current=record.generation == generation)
             elif record.kind == Kind.noted and record.name in _ONCE:
@@ -241,6 +243,8 @@ class Replay:
             else:
                 entry.outcome = record
             return
+        if entry.was_cancelled:  # it was made again, and not cancelled
+            entry.outcome = entry.decided = None
         match record.kind:
             case Kind.started:
                 entry.started = record

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 
+from holdfast.journal.cancels import AwaitedCancels, Overdue
 from holdfast.journal.replay import Entry, Replay
 from holdfast.journal.stillness import Quiet
 
@@ -40,10 +40,7 @@ class Ticks:
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
         self._awaited: dict[Entry, Callable[[], None]] = {}
         self._ready: OrderedDict[Callable[[int], None], bool] = OrderedDict()  # and whether it is delivered alone
-        self._cancels: dict[
-            Entry, float
-        ] = {}  # calls that were cancelled and are not yet; for how long to wait for that
-        self._cancel_order: list[tuple[int, int, Entry]] = []  # the same as a heap, by tick
+        self._cancels = AwaitedCancels(self._loop)
         self._replayed_waiters: list[tuple[asyncio.Future[None], Callable[[], bool]]] = []
         self.tick = 0
         self._last_recorded = replay.last_tick
@@ -105,15 +102,13 @@ class Ticks:
         self._activity += 1
         self._schedule()
 
-    def await_cancel(self, entry: Entry) -> None:
+    def await_cancel(self, entry: Entry, overdue: Overdue, give_up: Callable[[], None]) -> None:
         """A call that the code once cancelled was made again; the replay holds its place until it is cancelled."""
-        assert entry.outcome is not None
-        self._cancels[entry] = self._loop.time() + entry.outcome.took / 1_000_000 + _PATIENCE_S
-        heapq.heappush(self._cancel_order, (entry.outcome.tick, entry.seq, entry))
+        self._cancels.add(entry, overdue, give_up)
         self._activity += 1
 
     def cancelled(self, entry: Entry) -> None:
-        self._cancels.pop(entry, None)
+        self._cancels.remove(entry)
         self._awaited.pop(entry, None)
         self._activity += 1
 
@@ -155,10 +150,21 @@ class Ticks:
             self._groups.pop()
         return not self._groups
 
+    def has_delivered(self, tick: int) -> bool:
+        """Was everything delivered or passed by that was recorded up to this tick?"""
+        if not self._undelivered or all(e.delivered for at, group in self._groups if at <= tick for e in group):
+            return True
+        self._schedule()  # what the code does not ask for any more is passed by in time
+        return False
+
     @property
     def awaited_cancels(self) -> int:
         """Calls that the code once cancelled, and has not cancelled yet."""
         return len(self._cancels)
+
+    def has_overdue_cancels(self, as_of: float) -> bool:
+        """Is it about to be decided that one of them will not be?"""
+        return self._cancels.has_overdue(as_of)
 
     @property
     def has_ready(self) -> bool:
@@ -216,7 +222,7 @@ class Ticks:
             tick, group = self._groups[-1]
             waiting = [e for e in group if not e.delivered]
             missing = [e for e in waiting if e not in self._awaited]
-            if waiting and (self._is_cancel_due_before(tick) or self._is_open_effect_due(is_outside, quiet_s, group)):
+            if waiting and (self._cancels.are_due_before(tick) or self._is_open_effect_due(is_outside, quiet_s, group)):
                 self._look_again()
                 return
             if missing and is_outside:
@@ -268,12 +274,3 @@ class Ticks:
         self._open = [] if quiet_s >= _PATIENCE_WITH_EFFECTS_S else [e for e in self._open if not e.claimed]
         end = max((e.outcome.seq for e in group if e.outcome is not None), default=None)
         return any(end is None or e.seq < end for e in self._open)
-
-    def _is_cancel_due_before(self, tick: int) -> bool:
-        """Did the code cancel a call before this tick that it has not cancelled yet?"""
-        order = self._cancel_order
-        while order and order[0][0] < tick:
-            if self._loop.time() < self._cancels.get(order[0][2], 0.0):
-                return True
-            heapq.heappop(order)  # it was cancelled, or is not waited for any longer
-        return False

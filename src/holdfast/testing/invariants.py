@@ -255,6 +255,10 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
         if not record.key or record.kind == Kind.noted:
             continue
         former, intent = outcomes.get(call), intents.get(call)
+        if former is not None and former.kind == Kind.cancelled and record.epoch > former.epoch:
+            former = None  # taken up again, the code made it anew
+            del outcomes[call]
+            decided.pop(call, None)
         if former is not None and (record.kind in _BEGINS or record.kind in OUTCOMES):
             yield f"{record.key}: {record.kind} at seq {record.seq} after its outcome at seq {former.seq}"
         match record.kind:
@@ -311,9 +315,9 @@ def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Itera
 def _in_force(records: Sequence[Record]) -> Iterator[Record]:
     """The records that count: no retry did them anew, and no wait was given up with what it was given."""
     gone = {seq for r in records if r.kind == Kind.reopened for seq in note_of(r).get("superseded", [])}
-    given_up = {(r.generation, r.key) for r in records if r.kind == Kind.cancelled and r.seq not in gone}
+    given_up = {(r.generation, r.key): r.seq for r in records if r.kind == Kind.cancelled and r.seq not in gone}
     for r in records:
-        if r.seq not in gone and not (r.kind == Kind.decided and (r.generation, r.key) in given_up):
+        if r.seq not in gone and not (r.kind == Kind.decided and r.seq < given_up.get((r.generation, r.key), 0)):
             yield r
 
 

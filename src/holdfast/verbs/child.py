@@ -36,6 +36,7 @@ from holdfast.context import RunContext
 from holdfast.errors import Fenced, NotInRun, RunError, UsageError
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind, RunId
+from holdfast.pending import block_child, until_cancelled
 from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
 from holdfast.shields import Shield
 from holdfast.source_code import code_of
@@ -286,13 +287,17 @@ async def _await_child(call: Call[R]) -> R:
 async def _answer_or_wait(scope: Scope, call: Call[R], entry: Entry | None) -> R:
     run = scope.run
     if entry is not None and entry.outcome is not None:
-        try:
+        if not entry.was_cancelled:
             value: R = await answer(scope, entry, call.agent.coder, ())
+            return value
+        try:
+            await until_cancelled(scope, entry)
         except asyncio.CancelledError:
-            if entry.outcome.kind == Kind.cancelled and not run.dead:
+            if not run.dead:
                 await _end_child(scope, entry.key, _child_of(run, entry.key, entry))  # a crash may have come in between
             raise
-        return value
+        if entry.outcome.seq > run.replay.reopened:
+            await block_child(scope, entry)
     if run.gate is not None:
         try:
             await run.pass_gate(scope)

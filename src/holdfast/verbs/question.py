@@ -22,6 +22,7 @@ from holdfast.context import RunContext
 from holdfast.errors import Declined, Fenced, Undecodable, UsageError
 from holdfast.journal.integrity import seal_question
 from holdfast.model import Kind, QuestionRow, QuestionState
+from holdfast.pending import until_cancelled
 from holdfast.scopes import Scope, in_branch
 from holdfast.waits import WaitCall, waiting
 
@@ -114,10 +115,13 @@ async def ask(
         await run.check(scope)
     form = _Form.of(prompt, type, options, draft, show)
     entry = run.claim(scope, _NAME, form.shown, None)
-    if entry is not None and entry.answers(run.replay.code):
+    if entry is not None and entry.outcome is not None:
         if notify is not None and explicit_key(_notification(entry.key)) in run.replay.entries:
             await _notify(run, entry.key, form, notify)
-        return await answer(scope, entry, form.coder, (Declined,))
+            notify = None
+        if not entry.was_cancelled:
+            return await answer(scope, entry, form.coder, (Declined,))
+        await until_cancelled(scope, entry)
     if run.gate is not None:
         await run.pass_gate(scope)
     key = entry.key if entry is not None else run.new_key(scope, _NAME, None)
@@ -303,6 +307,7 @@ class _Asking:
                 await _notify(run, self.call.key, self.form, self.notify)
             finally:
                 self.scope.in_call = was_in_call
+            self.notify = None  # once, however often it is asked
         shown = {"name": "ask", "question": row.id, "prompt": self.form.prompt[:200]}
         while True:
             if key in run.answers:

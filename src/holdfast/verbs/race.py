@@ -58,7 +58,7 @@ async def race(*awaitables: Awaitable[Any]) -> Any:
         else:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             winner = next(i for i, task in enumerate(tasks) if task.done())
-            if outcome is None:
+            if outcome is None or outcome.kind == Kind.cancelled:
                 run.journal.add(Kind.done, key, _NAME, payload=json.dumps({"winner": winner}))
         return tasks[winner].result()
     except asyncio.CancelledError:

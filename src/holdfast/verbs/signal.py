@@ -12,6 +12,7 @@ from holdfast.codec import Coder, coder_for, encode_error, read_outside
 from holdfast.context import RunContext
 from holdfast.errors import Undecodable, UsageError
 from holdfast.model import Kind, Mail
+from holdfast.pending import until_cancelled
 from holdfast.scopes import Scope, in_branch
 from holdfast.waits import WaitCall, waiting
 
@@ -66,13 +67,16 @@ async def receive(signal: Signal[Any] | tuple[str, Any], *, timeout: Duration | 
     coder: Coder[Any] = coder_for(wanted.type)
     name = _PREFIX + wanted.name
     entry = run.claim(scope, name, "", None)
-    if entry is not None and entry.answers(run.replay.code):
-        return await answer(scope, entry, coder, ())
+    if entry is not None and entry.outcome is not None:
+        if not entry.was_cancelled:
+            return await answer(scope, entry, coder, ())
+        await until_cancelled(scope, entry)
     if run.gate is not None:
         await run.pass_gate(scope)
     due_us = None if timeout is None else now_us() + int(seconds(timeout) * 1_000_000)
     async with waiting(scope, name, entry, due_us=due_us) as call:
-        how = entry.decided if entry is not None and entry.decided is not None else None
+        # What was decided for a wait that the code gave up then is for whoever asks next.
+        how = entry.decided if entry is not None and not entry.was_cancelled else None
         mail: Mail | None = None
         try:
             if how is not None:

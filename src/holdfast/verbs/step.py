@@ -35,6 +35,7 @@ from holdfast.errors import HoldfastError, RetryLater
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
+from holdfast.pending import until_cancelled
 from holdfast.raising import raised
 from holdfast.scopes import Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
 
@@ -160,8 +161,10 @@ class StepDefinition:
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
         if (scope.handling is not None or scope.cleans_up) and run.is_clean_up(scope):
             return await clean_up(scope, self._answer_or_execute(scope, entry, args, kwargs, args_text, args_digest))
-        if entry is not None and entry.answers(run.replay.code):
-            return await answer(scope, entry, self.body.result_coder(), self.options.raises)
+        if entry is not None and entry.outcome is not None:
+            if not entry.was_cancelled:
+                return await answer(scope, entry, self.body.result_coder(), self.options.raises)
+            await until_cancelled(scope, entry)
         key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
         scope.in_call = True
         try:
@@ -180,8 +183,10 @@ class StepDefinition:
     ) -> Any:
         """The rest of a call that is clean-up."""
         run = scope.run
-        if entry is not None and entry.answers(run.replay.code):
-            return await answer(scope, entry, self.body.result_coder(), self.options.raises)
+        if entry is not None and entry.outcome is not None:
+            if not entry.was_cancelled:
+                return await answer(scope, entry, self.body.result_coder(), self.options.raises)
+            await until_cancelled(scope, entry)
         key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
         scope.in_call = True
         try:

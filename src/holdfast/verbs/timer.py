@@ -17,6 +17,7 @@ from holdfast.host import Timer
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
+from holdfast.pending import until_cancelled
 from holdfast.scopes import Scope, in_branch, outside, scope_or_none
 from holdfast.waits import waiting
 
@@ -63,9 +64,11 @@ async def sleep(
 
 async def _sleep(scope: Scope, entry: Entry | None, due_us: int) -> None:
     run = scope.run
-    if entry is not None and entry.answers(run.replay.code):
-        await answer(scope, entry, coder_for(type(None)), ())
-        return
+    if entry is not None and entry.outcome is not None:
+        if not entry.was_cancelled:
+            await answer(scope, entry, coder_for(type(None)), ())
+            return
+        await until_cancelled(scope, entry)
     if run.gate is not None:
         await run.pass_gate(scope)
     async with waiting(scope, _SLEEP, entry, due_us=due_us) as call:

@@ -43,6 +43,8 @@ class Keeping:
             elif idle_s > run.host.settings.outside_s:
                 self._tell(_TIMER, {"why": "keeps the run in memory", "branches": branches, "waits": [*run.waits]})
             return True
+        if run.ticks.has_overdue_cancels(as_of):
+            return True
         return is_outside and idle_s < run.host.settings.outside_s
 
     @property
