@@ -41,6 +41,8 @@ class OwnTimers:
         self._many = _FEW
 
     def add(self, handle: asyncio.TimerHandle, branch: str) -> None:
+        if not hasattr(handle, "when"):
+            return  # uvloop calls at once what is due at once
         if self._set and self._set[-1][0] is handle:
             return  # one of the two ways to set a timer goes through the other
         self._set.append((handle, branch))

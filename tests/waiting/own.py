@@ -149,6 +149,15 @@ async def _cancelled_by_a_callback() -> None:
     raise TimeoutError
 
 
+async def _beside_many_that_are_due_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(50):
+        loop.call_later(0, int)
+        loop.call_at(loop.time() - 1, int)
+    async with asyncio.timeout(LATE):
+        await hf.sleep(WEEK)
+
+
 async def _two_timers_and_the_later_one_counts() -> None:
     waiting = asyncio.create_task(hf.sleep(WEEK))
     async with asyncio.timeout(LATE):
@@ -179,6 +188,7 @@ _ALL = (
     _future_that_a_callback_sets,
     _queue_that_a_chain_of_callbacks_fills,
     _cancelled_by_a_callback,
+    _beside_many_that_are_due_at_once,
     _two_timers_and_the_later_one_counts,
 )
 WAYS = {way.__name__.strip("_").replace("_", " "): way for way in _ALL}
