@@ -28,6 +28,10 @@ CHANGES = [
     ("Africa/Cairo", datetime(2026, 4, 23, 22, tzinfo=UTC)),  # at midnight
     ("Pacific/Apia", datetime(2011, 12, 30, 10, tzinfo=UTC)),  # a whole day is left out
 ]
+#: For sweeps: one of each sort always, the others to prove.
+SOME_CHANGES = [
+    pytest.param(*each, marks=() if each[0] in (VIENNA, "Pacific/Apia") else pytest.mark.prove) for each in CHANGES
+]
 
 
 def at(text: str, tz: str | None = None) -> datetime:
@@ -109,7 +113,7 @@ def test_every_minute_is_every_minute_whatever_the_clock_does(tz: str, change: d
     assert between("* * * * *", tz, start, end) == each_minute(start, end)
 
 
-@pytest.mark.parametrize(("tz", "change"), CHANGES)
+@pytest.mark.parametrize(("tz", "change"), SOME_CHANGES)
 @pytest.mark.parametrize(
     "expression", ["40 * * * *", "*/15 * * * *", "0 0-23 * * *", "*/7 * * * SUN,FRI", "5,50 * 1-7 * *"]
 )
@@ -127,7 +131,7 @@ def test_a_rare_day_without_hours_is_found_behind_changes_of_the_clock() -> None
 # both
 
 
-@pytest.mark.parametrize(("tz", "change"), CHANGES)
+@pytest.mark.parametrize(("tz", "change"), SOME_CHANGES)
 @pytest.mark.parametrize(
     "expression", ["* * * * *", "*/20 * * * *", "*/20 1-3 * * *", "* 0-22 * * *", "30 */2 * * *", "0 0 * * *"]
 )
