@@ -305,11 +305,15 @@ def test_a_run_does_not_end_while_an_effect_of_it_is_open(tmp_path: Path, monkey
             await act_well("x")
         return "went on"
 
+    async def start() -> None:
+        async with hf.connect(url, agents=[agent]) as app:
+            await (await app.start(agent(), id="r")).result(timeout=60)
+
     url = str(tmp_path / "s.db")
     with monkeypatch.context() as broken:
         broken.setattr(effect, "stored", lambda *_: (_ for _ in ()).throw(AssertionError("broken")))
         with pytest.raises(hf.RunBlocked, match="not known what became of act_well#1"):
-            hf.run(agent(), id="r", url=url)
+            asyncio.run(start())
     with pytest.raises(hf.NeedsHuman, match="in doubt"):
         hf.run(agent(), id="r", url=url)
     assert ACTS == ["x"]

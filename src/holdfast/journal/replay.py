@@ -20,6 +20,8 @@ _INLINE_PREFIX = "hf."
 _UNDO = ".undo"
 #: The start of an interrupt's handler; its digest is the number of the mail.
 _INTERRUPT = "hf:interrupt"
+#: When a parent went on that had waited for the undoing of a child that it gave up.
+CHILD_ENDED = "hf:ended"
 #: Notes that a resume needs to know.
 _FLAGS = frozenset({"usage", "paused", "cancel", "refused", "unheeded", "held"})
 #: Notes that are made once.

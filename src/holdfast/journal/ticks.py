@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from holdfast.journal.cancels import AwaitedCancels, Overdue
-from holdfast.journal.replay import Entry, Replay
+from holdfast.journal.replay import CHILD_ENDED, Entry, Replay
 from holdfast.journal.stillness import Quiet
 
 _QUIET_TURNS = 3
@@ -222,7 +222,9 @@ class Ticks:
             tick, group = self._groups[-1]
             waiting = [e for e in group if not e.delivered]
             missing = [e for e in waiting if e not in self._awaited]
-            if waiting and (self._cancels.are_due_before(tick) or self._is_open_effect_due(is_outside, quiet_s, group)):
+            # The end of a child that was given up comes of a cancellation, and holds up nothing that may lead to one.
+            is_held = any(e.name != CHILD_ENDED for e in waiting) and self._cancels.are_due_before(tick)
+            if waiting and (is_held or self._is_open_effect_due(is_outside, quiet_s, group)):
                 self._look_again()
                 return
             if missing and is_outside:

@@ -34,7 +34,7 @@ from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, Input, bind_input, coder_for, decode_input, digest, encode_error, result_annotation
 from holdfast.context import RunContext
 from holdfast.errors import Fenced, NotInRun, RunError, UsageError
-from holdfast.journal.replay import Entry
+from holdfast.journal.replay import CHILD_ENDED, Entry
 from holdfast.model import Kind, RunId
 from holdfast.pending import block_child, until_cancelled
 from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
@@ -425,7 +425,7 @@ async def _wait_undone(scope: Scope, child: RunId, key: str) -> None:
     await _end_of(run, child, key + _ENDED, "the end of a child")
 
     def record(tick: int) -> None:
-        run.journal.add(Kind.done, key + _ENDED, "hf:ended", tick=tick, payload="null")
+        run.journal.add(Kind.done, key + _ENDED, CHILD_ENDED, tick=tick, payload="null")
 
     await deliver(scope, record, shielded=True)
 
