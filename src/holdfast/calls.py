@@ -377,13 +377,7 @@ async def to_its_end(run: RunContext, work: Coroutine[Any, Any, T]) -> tuple[T, 
     """Do something that cannot be left half done: its result, and the cancellation that came meanwhile."""
     task = asyncio.Task(work, context=outside())
     shield = Shield(run.is_dead)
-    try:
-        await shield.wait(task)
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    finally:
-        shield.close()
+    await shield.outlast(task)
     return task.result(), shield.kept
 
 

@@ -105,6 +105,16 @@ class Shield:
         finally:
             future.remove_done_callback(open_gate)
 
+    async def outlast(self, task: asyncio.Task[Any]) -> None:
+        """Return when a task has ended, whoever cancels meanwhile; if all is over, it is ended too."""
+        try:
+            await self.wait(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            self.close()
+
     async def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine in this task, without any cancellation reaching it."""
         try:

@@ -276,12 +276,8 @@ class EffectDefinition:
         task = asyncio.Task(coroutine, loop=run.loop, context=contextvars.copy_context())
         shield = Shield(run.is_dead)
         try:
-            await shield.wait(task)
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
+            await shield.outlast(task)
         finally:
-            shield.close()
             scope.in_call = False
         raise_kept(scope, shield)
         return result(ended[0])

@@ -159,18 +159,10 @@ class StepDefinition:
         if len(args_text) > run.journal.value_limit:
             run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
+        work = self._answer_or_execute(scope, entry, args, kwargs, args_text, args_digest)
         if (scope.handling is not None or scope.cleans_up) and run.is_clean_up(scope):
-            return await clean_up(scope, self._answer_or_execute(scope, entry, args, kwargs, args_text, args_digest))
-        if entry is not None and entry.outcome is not None:
-            if not entry.was_cancelled:
-                return await answer(scope, entry, self.body.result_coder(), self.options.raises)
-            await until_cancelled(scope, entry)
-        key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
-        scope.in_call = True
-        try:
-            return await self._execute(scope, run, key, entry, args, kwargs, args_text, args_digest)
-        finally:
-            scope.in_call = False
+            return await clean_up(scope, work)
+        return await work
 
     async def _answer_or_execute(
         self,
@@ -181,7 +173,6 @@ class StepDefinition:
         args_text: str,
         args_digest: str,
     ) -> Any:
-        """The rest of a call that is clean-up."""
         run = scope.run
         if entry is not None and entry.outcome is not None:
             if not entry.was_cancelled:
