@@ -94,6 +94,8 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "child.died": _child_died,
     "child.killed": lambda fields: f"child {fields['child']} (pid {fields['pid']}) is killed: {fields['why']}",
     "store.away": lambda fields: f"waiting for the store: {fields['detail']}",
+    "store.out_of_reach": lambda fields: f"no runs are taken up, since nothing could be written: {fields['detail']}",
+    "store.reached": lambda fields: f"{fields['url']} can be written to: runs are taken up",
     "supervisor.stopping": lambda fields: (
         f"{fields['signal']}: passed on to {count(fields['children'], 'child', 'children')}"
     ),

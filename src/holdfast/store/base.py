@@ -105,6 +105,13 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
+    async def reach(self) -> None:
+        """Return when appends and reads have what they need: a worker asks before it claims anything.
+
+        Costs nothing if they do. StoreError says what is missing, if that is known; it may also take its time.
+        """
+        ...
+
     # runs
     async def create(
         self, append: Append, *, owner: WorkerId | None, inline: bool = False, fence: Fence | None = None

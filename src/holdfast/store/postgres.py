@@ -115,7 +115,8 @@ class PostgresStore(Retention, AtHome):
 
     @property
     def trouble(self) -> str | None:
-        return self._writer.trouble if self._writer is not None else None
+        trouble = self._writer.trouble if self._writer is not None else None
+        return trouble or (self._readers.trouble if self._readers is not None else None)
 
     @property
     def failure(self) -> StoreError | None:
@@ -193,6 +194,12 @@ class PostgresStore(Retention, AtHome):
         for source in (self._writer, self._readers, self._session, self._lender):
             for thing in source.connections if source is not None else ():
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+    async def reach(self) -> None:
+        writer, readers = self._writable(), self._readers
+        if readers is not None and not (writer.is_connected and readers.is_connected):
+            await self._at_home(writer.reach())
+            await self._at_home(readers.reach())
 
     # ways to the server
 

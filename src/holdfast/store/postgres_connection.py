@@ -228,7 +228,7 @@ def explain(error: BaseException, target: Target) -> HoldfastError:
                 f"{where} has no disk left ({detail}). Free some; waiting appends then go on by themselves."
             )
         case pg.TooManyConnectionsError():
-            return StoreError(
+            return StoreAway(
                 f"{where} takes no more connections ({detail}). Raise max_connections, or put a pooler in front of it "
                 "and add ?pooler=transaction to the url."
             )
@@ -286,9 +286,13 @@ class Keeper:
         self._first = first  # the statement that every new session begins with
         self.connection: Any = None
 
+    @property
+    def is_connected(self) -> bool:
+        return self.connection is not None and not self.connection.is_closed()
+
     async def get(self) -> Any:
         """The connection; raises what keeps it from being made."""
-        if self.connection is not None and not self.connection.is_closed():
+        if self.is_connected:
             return self.connection
         self.connection = None
         connection = await self._target.connect(self._role)

@@ -32,6 +32,12 @@ class Readers:
         self._idle = list(self._keepers)
         self._free = asyncio.Semaphore(size)
         self._is_closed = False
+        self.trouble: str | None = None  #: what reads wait for, if they do
+
+    @property
+    def is_connected(self) -> bool:
+        """Can something be read at once?"""
+        return any(keeper.is_connected for keeper in self._keepers)
 
     @property
     def connections(self) -> list[Any]:
@@ -45,9 +51,11 @@ class Readers:
                 async with self._free:
                     if self._is_closed:
                         raise StoreError(f"{self._target.shown} is closed.")
-                    keeper = self._idle.pop()
+                    keeper = self._next()
                     try:
-                        return await work(Reads(await keeper.get(), self._queries))
+                        found = await work(Reads(await keeper.get(), self._queries))
+                        self.trouble = None
+                        return found
                     except BaseException as error:
                         # Cancelled in the middle of an answer, or no answer: nobody knows what comes next on it.
                         if not isinstance(error, HoldfastError) and (
@@ -64,7 +72,27 @@ class Readers:
                 give_up_us = give_up_us or now_us + int(_PATIENCE_S * 1e6)
                 if sort_of(error) is Sort.own or now_us > give_up_us or self._is_closed:
                     raise explain(error, self._target) from error
+                self.trouble = str(explain(error, self._target))
             await asyncio.sleep(backoff.next_s())
+
+    async def reach(self) -> None:
+        """Have a connection; raises what keeps it from being made."""
+        async with self._free:
+            keeper = self._next()
+            try:
+                await keeper.get()
+            except HoldfastError:
+                raise
+            except Exception as error:
+                raise explain(error, self._target) from error
+            finally:
+                self._idle.append(keeper)
+
+    def _next(self) -> Keeper:
+        """One that has a connection, if there is one: the server may have no room for another."""
+        keeper = next((each for each in reversed(self._idle) if each.is_connected), self._idle[-1])
+        self._idle.remove(keeper)
+        return keeper
 
     async def close(self) -> None:
         self._is_closed = True

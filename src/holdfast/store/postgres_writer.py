@@ -84,6 +84,10 @@ Op = AppendOp | CreateOp | PostOp | CallOp
 Outcomes = list[tuple[Op, Any]]
 
 
+async def _nothing(connection: Any, again: bool) -> None:
+    """A write that is about its connection."""
+
+
 class Writer:
     """Both lanes. Everything here happens on the event loop that made it."""
 
@@ -106,6 +110,16 @@ class Writer:
     @property
     def connections(self) -> list[Any]:
         return [lane.keeper.connection for lane in (self.main, self.side) if lane.keeper.connection is not None]
+
+    @property
+    def is_connected(self) -> bool:
+        """Can both lanes write at once, as far as is known?"""
+        return self.main.is_connected and self.side.is_connected
+
+    async def reach(self) -> None:
+        """Have both lanes connect; raises what keeps them from it."""
+        await self.main.reach()
+        await self.side.reach()
 
     def begin(self) -> None:
         self.main.begin()
@@ -208,6 +222,7 @@ class _Lane:
         self._is_busy = False
         self._alone: asyncio.Future[None] | None = None  # while somebody else uses the connection
         self._unsure: deque[AppendOp] = deque()  # sent, and it is not known what became of them
+        self._probe: asyncio.Future[None] | None = None  # of whoever wants to know whether there is a connection
         self._problem = ""
         self._since_us = 0
         self._began_us = 0  # what is under way; 0: nothing is
@@ -239,6 +254,20 @@ class _Lane:
         small = self._small
         is_free = not (self._is_busy or self._queue or self._unsure or self._problem) and self._alone is None
         return is_free and small is not None and small.connection is self.keeper.connection
+
+    @property
+    def is_connected(self) -> bool:
+        return self.keeper.is_connected and not self._problem
+
+    async def reach(self) -> None:
+        """Return when the lane has a connection, and what was queued before is written."""
+        if self.is_connected:
+            return
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.get_running_loop().create_future()
+            self._probe.add_done_callback(lambda probe: None if probe.cancelled() else probe.exception())
+            self.put(CallOp(_nothing, self._probe, ("", "")))
+        await asyncio.shield(self._probe)
 
     async def send_alone(self, op: AppendOp) -> None:
         """Commit an append without a turn of the lane. Whatever keeps it from that, the lane does it then."""

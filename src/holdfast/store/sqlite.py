@@ -274,6 +274,9 @@ class SqliteStore(Retention, Health, AtHome):
             connection.pragma(name, value)
         return connection
 
+    async def reach(self) -> None:
+        self._writable()
+
     async def close(self) -> None:
         if self._pid != os.getpid() or self._pool is None:
             return
@@ -578,8 +581,7 @@ class SqliteStore(Retention, Health, AtHome):
         def work(connection: apsw.Connection) -> dict[WorkerId, str]:
             dead = dict.fromkeys(reads.ownerless(connection), "gone")
             for worker in reads.workers(connection):
-                proof = self._proof_of_death(worker)
-                if proof is not None:
+                if (proof := self._proof_of_death(worker)) is not None:
                     dead[worker.id] = proof
             return dead
 

@@ -17,6 +17,7 @@ from holdfast.telemetry import warn
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
 from holdfast.worker.queues import choose, limits, next_cursor, permitted, starts
+from holdfast.worker.reach import Reach
 from holdfast.worker.strays import Strays
 
 _AT_ONCE = 500  # runs claimed in one go
@@ -42,6 +43,7 @@ class Attendant:
         self._only_own = only_own
         self._chores = chores
         self._task: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._cursor = ""
         self._suspected_us = 0
         self._trial = 1
@@ -51,6 +53,7 @@ class Attendant:
         self._looks = 0
         self._found = 0
         self._missing: set[Execution] = set()
+        self._reach = Reach(executor.store)
         self._strays = Strays(executor.store, executor.pasts)
         self.queues: Sequence[str] | None = None  #: to take runs from; None: all
         executor.nudge, executor.quiet = self.nudge, self.quiet
@@ -60,12 +63,15 @@ class Attendant:
             self._swept_us = monotonic_us()  # what the app was asked for comes first
         if self._task is None:
             self._task = asyncio.create_task(self._attend())
+            self._looking = asyncio.create_task(self._reach.keep_looking(self._executor.settings.sweep_s))
 
     async def stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None and task.get_loop() is asyncio.get_running_loop():  # else this is a forked process
-            task.cancel()
-            await asyncio.wait({task})
+        tasks = {task for task in (self._task, self._looking) if task is not None}
+        self._task = self._looking = None
+        if tasks and all(task.get_loop() is asyncio.get_running_loop() for task in tasks):  # else it was forked
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
         if self._next is not None:
             self._next.cancel()
 
@@ -106,9 +112,13 @@ class Attendant:
         is_sweep = monotonic_us() - self._swept_us >= self._executor.settings.sweep_s * 1_000_000
         if is_sweep:
             self._swept_us = monotonic_us()
+        if is_sweep and self._reach.is_there:
             await self._take_over()
             for chore in self._chores:
-                await self._do(chore)
+                if self._reach.is_there:
+                    await self._do(chore)
+        if not self._reach.is_there:
+            return
         await self._hear(is_sweep=is_sweep)
         if self._only_own:
             await self._take_own()

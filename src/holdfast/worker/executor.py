@@ -110,6 +110,7 @@ class Executor:
             if self.lease.is_open:
                 return
             install(asyncio.get_running_loop())
+            await self.store.reach()
             await self.lease.open()
             await self.declarations.tell()
             await self.forget_dead_workers()
@@ -331,6 +332,7 @@ class Executor:
         if proof is None:
             return False
         claimed = _claimed(row)
+        await self.store.reach()
         if not await self.store.claim(
             claimed, owner=self.lease.worker_id, expected_epoch=row.epoch, expected_owner=row.owner
         ):
