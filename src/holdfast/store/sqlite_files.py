@@ -115,7 +115,7 @@ def check_ours(path: str) -> None:
 def read_header(path: str) -> bytes:
     """The first bytes of a database, read without dropping locks that this process has on it."""
     flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
-    file = apsw.VFSFile("", path, [flags, 0])
+    file = apsw.VFSFile("", os.path.realpath(path), [flags, 0])  # it follows no links
     try:
         return file.xRead(100, 0)
     finally:
