@@ -487,13 +487,32 @@ async def cancel(
             return None
         if not kill and cleans_up and await resume(store, run_id, by=by, note=note):
             continue  # paused with something to undo: it goes on, to be cancelled
-        records = [(Kind.noted, "cancel", {**act, **_seized(row, dead)}), (Kind.finished, Status.cancelled, None)]
+        records: list[tuple[Kind, str, dict[str, Any] | None]] = [(Kind.noted, "cancel", {**act, **_seized(row, dead)})]
+        if doubts := await _open_effects(store, row):  # nobody is asked about them any more
+            records.append((Kind.noted, "left in doubt", {"effects": doubts}))
+        records.append((Kind.finished, Status.cancelled, None))
         if await _amend(
             store, row, records, status=Status.cancelled, reason=None, wake_at=None, seize=row.owner is not None
         ):
             await withdraw_questions(store, run_id)
             await _cancel_children(store, run_id, note=note, kill=kill)
             return Status.cancelled
+
+
+async def _open_effects(store: Store, row: RunRow) -> list[str]:
+    """The effects of a run of which it is not known whether they happened."""
+    loaded = await store.load(row.id)
+    if loaded is None:
+        return []
+    try:
+        entries = Replay(loaded[1], generation=row.generation, code="").entries.values()
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # damaged, which is for `verify` to report: it can be cancelled all the same
+        return []
+    return sorted(entry.key for entry in entries if entry.intent is not None and entry.outcome is None)
 
 
 async def _cancel_children(store: Store, run_id: RunId, *, note: str, kill: bool) -> None:

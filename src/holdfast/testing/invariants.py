@@ -44,6 +44,7 @@ _AMENDED = (
     [(Kind.noted, "paused")],
     [(Kind.noted, "requeued")],
     [(Kind.noted, "cancel"), (Kind.finished, Status.cancelled)],
+    [(Kind.noted, "cancel"), (Kind.noted, "left in doubt"), (Kind.finished, Status.cancelled)],
 )
 _INTERRUPT = "hf:interrupt"
 #: Mail that wakes whatever waits, and mail that wakes what waits for just this: the wait's kind and where it says so.
