@@ -54,7 +54,9 @@ class _Effect:
     def happened(self) -> bool:
         """Did it happen, or may it have?"""
         is_proof = self.ended_in_doubt is None and not self.is_unsure
-        return self.outcome is not None and (self.outcome.kind != Kind.failed or not is_proof)
+        if self.outcome is None:
+            return False
+        return self.outcome.kind not in (Kind.failed, Kind.cancelled) or not is_proof
 
 
 def effect_violations(records: Sequence[Record]) -> Iterator[str]:

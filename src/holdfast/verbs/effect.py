@@ -37,6 +37,7 @@ from holdfast.errors import EffectInDoubt, RetryLater, StoreError, Undecodable, 
 from holdfast.journal.recovery import Doubt, OnDoubt
 from holdfast.journal.replay import Entry, mismatch, undo_key
 from holdfast.model import Kind
+from holdfast.pending import until_cancelled
 from holdfast.raising import raised
 from holdfast.scopes import Scope, StepInfo, check_branch, scope_or_none, where
 from holdfast.settling import EffectCall, Ended, Settling, failed, stored
@@ -178,7 +179,9 @@ class EffectDefinition:
             if recorded is not None:
                 (args, kwargs), args_text, args_digest = recorded, run.text(entry.args), entry.digest
         if entry is not None and entry.outcome is not None:
-            return await self._answer(scope, entry, args, kwargs)
+            if not entry.was_cancelled:
+                return await self._answer(scope, entry, args, kwargs)
+            await until_cancelled(scope, entry)
         if entry is None:
             scope.in_call = True
             try:
@@ -301,7 +304,18 @@ class EffectDefinition:
                 try:
                     await run.pass_gate(call.scope)
                 except asyncio.CancelledError:
-                    if run.dead or key not in run.unsure:
+                    if run.dead:
+                        raise
+                    if key not in run.unsure:  # it has not happened, and does not: on replay it waits for this again
+                        run.journal.add(
+                            Kind.cancelled,
+                            key,
+                            self.name,
+                            attempt=attempt,
+                            tick=run.ticks.tick,
+                            digest=call.args_digest,
+                        )
+                        run.intents.discard(key)
                         raise
                     doubt = Doubt("cancelled before it was tried again", is_over=True, since_us=now_us())
                     ended = self._settling(call, attempt, doubt).give_up()
