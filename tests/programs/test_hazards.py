@@ -116,6 +116,7 @@ def test_cancelled_and_broken_programs_end_as_they_must(tmp_path: Path, nursery:
     notices_what_is_wrong(scenes[0])
 
 
+@pytest.mark.prove
 def test_cancelled_and_broken_programs_of_killed_workers_end_as_they_must(tmp_path: Path, nursery: Nursery) -> None:
     batch = batch_of(tmp_path, nursery, programs(2, 0, 15), "2/0", replace(KILLED, most_s=10))
     batch.assert_well()
