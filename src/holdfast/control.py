@@ -351,9 +351,17 @@ async def _is_told_to_stop(store: Store, row: RunRow) -> bool:
     told = [mail for mail in await store.mail(row.id, after=0) if mail.kind == "cancel"]
     if not told:
         return False
+    replay = await _replayed(store, row)
+    return replay is None or any(mail.number not in replay.consumed_mail for mail in told)
+
+
+async def _replayed(store: Store, row: RunRow) -> Replay | None:
+    """What the journal of a run says of its calls; None if it is damaged, which is for `verify` to report."""
     loaded = await store.load(row.id)
-    consumed = Replay(loaded[1], generation=row.generation, code="").consumed_mail if loaded is not None else set()
-    return any(mail.number not in consumed for mail in told)
+    try:
+        return None if loaded is None else Replay(loaded[1], generation=row.generation, code="")
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _seized(row: RunRow, dead: Mapping[WorkerId, str]) -> dict[str, str]:
@@ -501,17 +509,8 @@ async def cancel(
 
 async def _open_effects(store: Store, row: RunRow) -> list[str]:
     """The effects of a run of which it is not known whether they happened."""
-    loaded = await store.load(row.id)
-    if loaded is None:
-        return []
-    try:
-        entries = Replay(loaded[1], generation=row.generation, code="").entries.values()
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-    ):  # damaged, which is for `verify` to report: it can be cancelled all the same
-        return []
+    replay = await _replayed(store, row)
+    entries = replay.entries.values() if replay is not None else ()
     return sorted(entry.key for entry in entries if entry.intent is not None and entry.outcome is None)
 
 

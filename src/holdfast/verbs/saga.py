@@ -71,14 +71,13 @@ class Saga:
         failures: list[Exception] = []
         while self._undos:
             faults.point("undo.before")
-            last = self._undos[-1]
-            _, key, undo = last
+            _, key, undo = self._undos[-1]
             try:
                 await undo()
             except Exception as error:
                 error.add_note(f"while undoing {key}")
                 failures.append(error)
-            self._undos.remove(last)
+            self._undos.pop()  # not before: while it is under way, there is something to undo
             faults.point("undo.after")
         return failures
 
