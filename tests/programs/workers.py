@@ -133,12 +133,16 @@ class Workers:
                     break
         finally:
             order.unlink(missing_ok=True)
-        for path in self._aims.glob("stop-*"):
-            path.unlink()
-            self.aimed += 1
-            pid = int(path.name.partition("-")[2])
-            for process in [each for each in self.all if each.pid == pid and each.died is None]:
-                await self.stop(process, for_s)
+            stopped = self._stopped_there()  # cancelled or not: nobody is left so
+            await asyncio.gather(*(self.stop(each, for_s) for each in stopped))
+
+    def _stopped_there(self) -> list[Process]:
+        """Those who came to a place where one is stopped, since this was last asked."""
+        pids = [int(path.name.partition("-")[2]) for path in self._aims.glob("stop-*")]
+        for pid in pids:
+            (self._aims / f"stop-{pid}").unlink()
+        self.aimed += len(pids)
+        return [each for each in self.all if each.pid in pids and each.worker.code is None]
 
     def retire(self, process: Process) -> None:
         """SIGTERM, and another one in its place: it hands over what it has, while the others go on."""
