@@ -159,125 +159,108 @@ class StepDefinition:
         if len(args_text) > run.journal.value_limit:
             run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
-        work = self._answer_or_execute(scope, entry, args, kwargs, args_text, args_digest)
+        work = self._execute(scope, run, entry, args, kwargs, args_text, args_digest)
         if (scope.handling is not None or scope.cleans_up) and run.is_clean_up(scope):
             return await clean_up(scope, work)
         return await work
-
-    async def _answer_or_execute(
-        self,
-        scope: Scope,
-        entry: Entry | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        args_text: str,
-        args_digest: str,
-    ) -> Any:
-        run = scope.run
-        if entry is not None and entry.outcome is not None:
-            if not entry.was_cancelled:
-                return await answer(scope, entry, self.body.result_coder(), self.options.raises)
-            await until_cancelled(scope, entry)
-        key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
-        scope.in_call = True
-        try:
-            return await self._execute(scope, run, key, entry, args, kwargs, args_text, args_digest)
-        finally:
-            scope.in_call = False
 
     async def _execute(
         self,
         scope: Scope,
         run: RunContext,
-        key: str,
         entry: Entry | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         args_text: str,
         args_digest: str,
     ) -> Any:
+        if entry is not None and entry.outcome is not None:
+            if not entry.was_cancelled:
+                return await answer(scope, entry, self.body.result_coder(), self.options.raises)
+            await until_cancelled(scope, entry)
+        key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
         failed = postponed = 0
-        if entry is not None and entry.ready_at:
-            failed, postponed = entry.attempt, entry.postponed
-            await run.wait_until(key, entry.ready_at)
         journal, body, timeout_s = run.journal, self.body, self.options.timeout_s
-        while True:
-            if run.gate is not None:
-                await run.pass_gate(scope)
-            attempt = failed + 1
-            journal.begin(OpenCall(key, self.name, attempt, now_us(), args_digest, args_text))
-            began = monotonic_us()
-            faults.point("step.before_body")
-            value: Any = None
-            error: Exception | None = None
-            payload: str
-            cancels = scope.task.cancelling() if scope.task is not None else 0
-            run.bodies += 1
-            try:
-                info = StepInfo(run, self.name, key, attempt)
-                if scope.shield is not None:  # in a task of its own: whatever cancels there is the body's own
-                    context = contextvars.copy_context()
-                    value = await asyncio.Task(body.run(scope, info, args, kwargs, timeout_s), context=context)
-                elif body.is_async and timeout_s is None:
-                    token = enter(body_scope(scope, info))  # as body.run does, without one more coroutine
-                    try:
-                        value = await body.fn(*args, **kwargs)
-                    finally:
-                        leave(token)
-                else:
-                    value = await body.run(scope, info, args, kwargs, timeout_s)
-                faults.point("step.after_body")
-                payload, value = body.result_coder().roundtrip(value, what=f"the result of {key}")
-                if len(payload) > journal.value_limit:
-                    journal.check_size(payload, f"the result of {key}")
-            except asyncio.CancelledError as caught:
-                if not run.dead and scope.task is not None and scope.task.cancelling() > cancels:
-                    journal.end(key, Kind.cancelled, tick=run.ticks.tick, took=elapsed_us(began), payload=None)
-                    raise
-                error = raised(caught, is_over=run.dead)
-            except Exception as caught:
-                error = caught
-            except BaseException as caught:
-                error = raised(caught, is_over=run.dead)
-            finally:
-                run.bodies -= 1
-            took = elapsed_us(began)
-            run.receipt.executed += 1
-            if error is None:
-                if run.lines == 1 and not journal.backlogged:
-                    # The usual case, without a detour: one branch, nothing to wait for.
-                    journal.summary["steps"] = journal.summary.get("steps", 0) + 1
-                    journal.end(key, Kind.done, tick=run.ticks.next_tick(), took=took, payload=payload)
-                else:
-                    await self._deliver(scope, run, key, Kind.done, payload, took)
-                return value
-            wait_s = self._wait_before_retry(error, attempt - postponed)
-            if wait_s is not None:
-                postponed += isinstance(error, RetryLater)
-                retry_at = now_us() + int(wait_s * 1_000_000)
-                journal.forget(key)
-                journal.add(
-                    Kind.attempt,
-                    key,
-                    self.name,
-                    attempt=attempt,
-                    took=took,
-                    digest=args_digest,
-                    args=args_text if failed == 0 else None,
-                    payload=f'{{"error":{encode_error(error)},"retry_at":{retry_at},"postponed":{postponed}}}',
-                )
-                failed = attempt
+        scope.in_call = True
+        try:
+            if entry is not None and entry.ready_at:
+                failed, postponed = entry.attempt, entry.postponed
+                await run.wait_until(key, entry.ready_at)
+            while True:
+                if run.gate is not None:
+                    await run.pass_gate(scope)
+                attempt = failed + 1
+                journal.begin(OpenCall(key, self.name, attempt, now_us(), args_digest, args_text))
+                began = monotonic_us()
+                faults.point("step.before_body")
+                value: Any = None
+                error: Exception | None = None
+                payload: str
+                cancels = scope.task.cancelling() if scope.task is not None else 0
+                run.bodies += 1
+                try:
+                    info = StepInfo(run, self.name, key, attempt)
+                    if scope.shield is not None:  # in a task of its own: whatever cancels there is the body's own
+                        context = contextvars.copy_context()
+                        value = await asyncio.Task(body.run(scope, info, args, kwargs, timeout_s), context=context)
+                    elif body.is_async and timeout_s is None:
+                        token = enter(body_scope(scope, info))  # as body.run does, without one more coroutine
+                        try:
+                            value = await body.fn(*args, **kwargs)
+                        finally:
+                            leave(token)
+                    else:
+                        value = await body.run(scope, info, args, kwargs, timeout_s)
+                    faults.point("step.after_body")
+                    payload, value = body.result_coder().roundtrip(value, what=f"the result of {key}")
+                    if len(payload) > journal.value_limit:
+                        journal.check_size(payload, f"the result of {key}")
+                except asyncio.CancelledError as caught:
+                    if not run.dead and scope.task is not None and scope.task.cancelling() > cancels:
+                        journal.end(key, Kind.cancelled, tick=run.ticks.tick, took=elapsed_us(began), payload=None)
+                        raise
+                    error = raised(caught, is_over=run.dead)
+                except Exception as caught:
+                    error = caught
+                except BaseException as caught:
+                    error = raised(caught, is_over=run.dead)
+                finally:
+                    run.bodies -= 1
+                took = elapsed_us(began)
+                run.receipt.executed += 1
+                if error is None:
+                    if run.lines == 1 and not journal.backlogged:
+                        # The usual case, without a detour: one branch, nothing to wait for.
+                        journal.summary["steps"] = journal.summary.get("steps", 0) + 1
+                        journal.end(key, Kind.done, tick=run.ticks.next_tick(), took=took, payload=payload)
+                    else:
+                        await self._deliver(scope, run, key, Kind.done, payload, took)
+                    return value
+                wait_s = self._wait_before_retry(error, attempt - postponed)
+                if wait_s is not None:
+                    postponed += isinstance(error, RetryLater)
+                    retry_at = now_us() + int(wait_s * 1_000_000)
+                    journal.forget(key)
+                    journal.add(
+                        Kind.attempt,
+                        key,
+                        self.name,
+                        attempt=attempt,
+                        took=took,
+                        digest=args_digest,
+                        args=args_text if failed == 0 else None,
+                        payload=f'{{"error":{encode_error(error)},"retry_at":{retry_at},"postponed":{postponed}}}',
+                    )
+                    failed = attempt
+                    await _wait_for_retry(run, key, error, retry_at)
+                    continue
                 if isinstance(error, LateThread):
-                    await asyncio.wait({error.future})
-                if isinstance(error, RetryLater) and error.hold_queue:
-                    await run.host.hold_queue(run.queue, retry_at)
-                await run.wait_until(key, retry_at)
-                continue
-            if isinstance(error, LateThread):
-                error = TimeoutError(f"{key} took longer than {self.options.timeout_s} s")
-            payload, seen = roundtrip_error(error, self.options.raises)
-            await self._deliver(scope, run, key, Kind.failed, payload, took)
-            raise remember_key(seen, key)
+                    error = TimeoutError(f"{key} took longer than {self.options.timeout_s} s")
+                payload, seen = roundtrip_error(error, self.options.raises)
+                await self._deliver(scope, run, key, Kind.failed, payload, took)
+                raise remember_key(seen, key)
+        finally:
+            scope.in_call = False
 
     async def _deliver(self, scope: Scope, run: RunContext, key: str, kind: Kind, payload: str, took: int) -> None:
         journal = run.journal
@@ -296,3 +279,11 @@ class StepDefinition:
         if isinstance(error, HoldfastError) or not isinstance(error, self.options.retry_on):
             return None
         return self.options.retries.delay_s(failures) if failures <= self.options.retries.attempts else None
+
+
+async def _wait_for_retry(run: RunContext, key: str, error: Exception, retry_at: int) -> None:
+    if isinstance(error, LateThread):
+        await asyncio.wait({error.future})
+    if isinstance(error, RetryLater) and error.hold_queue:
+        await run.host.hold_queue(run.queue, retry_at)
+    await run.wait_until(key, retry_at)
