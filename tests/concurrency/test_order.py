@@ -161,7 +161,7 @@ def test_a_replay_waits_a_while_for_branches_that_wait_for_their_own_timers(tmp_
 async def late_branch() -> list[str]:
     async def early() -> str:
         value = await act("early 1")
-        while delays["second"] and "late" not in ran:
+        while delays["second"] and "late" not in ran:  # noqa: ASYNC110
             await asyncio.sleep(delays["second"])
         return value + await act("early 2")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import holdfast as hf
 from holdfast.testing import Ledger
+from holdfast.testing.ledger import whole_lines
 
 ledger = Ledger()
 
@@ -34,9 +35,7 @@ class World:
         os.close(descriptor)
 
     def acts(self) -> list[tuple[str, object, str]]:
-        if not self.path.exists():
-            return []
-        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        lines = [json.loads(line) for line in whole_lines(self.path)]
         return [(line["what"], line["value"], line["key"]) for line in lines]
 
     def values(self, what: str) -> list[object]:

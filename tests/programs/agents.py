@@ -22,6 +22,7 @@ from typing import Any, Literal
 import holdfast as hf
 from holdfast.clock import now_us
 from holdfast.testing import Ledger
+from holdfast.testing.ledger import whole_lines
 from tests.programs.trees import FOREVER_S, NEVER, Node, mix
 
 #: Where the world is.
@@ -54,11 +55,7 @@ def file_of(key: str) -> Path:
 
 
 def deeds_of(key: str) -> list[Deed]:
-    try:
-        lines = file_of(key).read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    return [Deed(**json.loads(line)) for line in lines]
+    return [Deed(**json.loads(line)) for line in whole_lines(file_of(key))]
 
 
 def change_world(what: Literal["act", "undo"], at: str, x: int, *, began: int) -> None:

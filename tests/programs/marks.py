@@ -13,6 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from holdfast.clock import now_us
+from holdfast.testing.ledger import whole_lines
 from tests.programs.agents import VARIABLE
 
 
@@ -62,8 +63,4 @@ def was_seen(what: str, places: Iterable[str]) -> bool:
 
 
 def marks_in(folder: Path) -> list[Mark]:
-    try:
-        lines = (folder / "marks" / "all").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    return [Mark(**json.loads(line)) for line in lines]
+    return [Mark(**json.loads(line)) for line in whole_lines(folder / "marks" / "all")]

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import holdfast as hf
+from holdfast.testing.ledger import whole_lines
 
 
 def act(what: str, value: object, *, key: str = "") -> None:
@@ -21,8 +22,7 @@ def act(what: str, value: object, *, key: str = "") -> None:
 
 
 def has_happened(what: str) -> bool:
-    path = Path(os.environ["HOLDFAST_TEST_FOLDER"]) / "world.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = whole_lines(Path(os.environ["HOLDFAST_TEST_FOLDER"]) / "world.jsonl")
     return any(
         each["what"] == what and each["key"] == hf.this_step().idempotency_key for each in map(json.loads, lines)
     )

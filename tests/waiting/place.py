@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 
 import holdfast as hf
+from holdfast.testing.ledger import whole_lines
 from tests import workers
 from tests.nursery import Forked, Nursery
 from tests.waiting import agents
@@ -28,8 +29,7 @@ class Place(workers.Place):
 
     def done(self, what: str | None = None) -> list[Any]:
         """What bodies did to the world, in order."""
-        path = self.folder / "world.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = [json.loads(line) for line in whole_lines(self.folder / "world.jsonl")]
         return [line["value"] for line in lines if what in (None, line["what"])]
 
     def open_gate(self) -> None:

@@ -45,6 +45,17 @@ class LedgerLine:
         return f"{self.at / 1e6:.6f} pid {self.pid} {self.what:5} {self.run} {self.key} attempt {self.attempt}{ended}"
 
 
+def whole_lines(path: Path) -> list[str]:
+    """What others append to a file, without a line that is being written right now; empty if there is no file.
+
+    Example: `acts = [json.loads(line) for line in whole_lines(path)]`
+    """
+    try:
+        return path.read_text("utf-8").split("\n")[:-1]
+    except FileNotFoundError:
+        return []
+
+
 class Ledger:
     """An append-only file in which bodies write that they began and that they ended.
 
@@ -125,11 +136,7 @@ class Ledger:
 
         Example: `print(*ledger.lines(), sep="\\n")`
         """
-        try:
-            text = self.path.read_text("utf-8")
-        except FileNotFoundError:
-            return []
-        return [LedgerLine(**json.loads(line)) for line in text.splitlines()]
+        return [LedgerLine(**json.loads(line)) for line in whole_lines(self.path)]
 
     def happened(self, key: str, *, run: str | None = None) -> int:
         """How often the body of this call came to its end without raising.
