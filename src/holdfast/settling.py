@@ -62,6 +62,7 @@ class EffectCall:
     args_text: str
     args_digest: str
     idempotency_key: str
+    has_other_args: bool = False  #: than what is recorded of it: the next intent says which
 
     def landing(self, attempt: int) -> Landing:
         """One attempt of it, if it changes the user's own tables."""

@@ -125,3 +125,15 @@ def test_a_call_that_ended_in_doubt_and_was_repeated_is_found() -> None:
     verdict = ("pay#1", "settled", "pay", {"verdict": "not_landed", "by": "verify", "evidence": {"cause": "crash"}})
     settled = history(intent, ruled, ended, FAILED, reopened, verdict, intent, ("pay#1", "done", "pay", 1))
     assert list(effect_violations(settled)) == []
+
+
+def test_other_arguments_that_are_not_told_are_found() -> None:
+    intent = ("pay#1", "intent", "pay", {"idempotency_key": "k"})
+    denied = ("pay#1", "settled", "pay", {"verdict": "not_landed", "by": "person", "evidence": {"cause": "crash"}})
+    asked = ("pay#1", "noted", "held", None)
+    records = history(intent, asked, denied, intent, ("pay#1", "done", "pay", 1))
+    assert list(effect_violations(records)) == []
+    records[5] = records[5]._replace(args_digest="e")
+    assert list(effect_violations(records)) == ["pay#1: begun at seq 3, tried again at seq 6 with other arguments"]
+    records[5] = records[5]._replace(args='{"who":"bob"}')
+    assert list(effect_violations(records)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -75,6 +76,88 @@ def test_what_cannot_be_read_again_blocks_with_the_call(tmp_path: Path) -> None:
     asyncio.run(resolve())
     assert life(tmp_path, "pays_by_client", who="bob") == (0, "ann")
     assert lines("paid") == ["ann"]
+
+
+async def settle(folder: Path, verdict: hf.Verdict[str]) -> str:
+    """Say what became of the one effect in doubt, while nobody has the run; what it was begun with."""
+    async with hf.connect(str(folder / "s.db")) as app:
+        [doubt] = await app.in_doubt()
+        await doubt.resolve(verdict, by="eva")
+        return str(json.loads(doubt.args or "{}")["who"])
+
+
+def test_what_a_person_denies_is_done_with_what_it_was_begun_with(tmp_path: Path) -> None:
+    """Also if nobody had the run when they said so."""
+    assert life(tmp_path, "pays_untraced", die="after", who="ann")[0] == 9
+    assert "is in doubt" in life(tmp_path, "pays_untraced", who="bob")[1]
+    assert asyncio.run(settle(tmp_path, hf.not_landed())) == "ann"
+    assert life(tmp_path, "pays_untraced", die="after", who="bob")[0] == 9
+    assert lines("paid") == ["ann", "ann"]
+    assert "is in doubt" in life(tmp_path, "pays_untraced", who="bob")[1]
+    assert asyncio.run(settle(tmp_path, hf.landed("ann"))) == "ann"
+    assert life(tmp_path, "pays_untraced", who="carl") == (0, "ann")
+
+
+def test_a_doubt_is_about_what_the_last_attempt_was_begun_with(tmp_path: Path) -> None:
+    """What the first was begun with cannot be read again; a person said that it did not happen."""
+    assert life(tmp_path, "pays_by_client", die="after", who="ann")[0] == 9
+    assert life(tmp_path, "pays_by_client", who="bob")[0] == 1
+    assert asyncio.run(settle(tmp_path, hf.not_landed())) == "ann"
+    assert life(tmp_path, "pays_by_client", die="after", who="bob")[0] == 9
+    assert lines("paid") == ["ann", "bob"]
+    assert life(tmp_path, "pays_by_client", who="carl")[0] == 1
+    assert asyncio.run(settle(tmp_path, hf.landed("bob"))) == "bob"
+    assert life(tmp_path, "pays_by_client", who="carl") == (0, "bob")
+    assert lines("paid") == ["ann", "bob"]
+
+
+class Held:
+    """What an agent of this test waits for, and whom it pays."""
+
+    go: dict[str, asyncio.Event]
+    who: str
+
+
+@hf.step
+async def look(what: str) -> None:
+    await Held.go[what].wait()
+
+
+@hf.agent
+async def pays_later() -> str:
+    async def pay() -> str:
+        await look("first")
+        return await charge(Held.who)
+
+    paid, _ = await asyncio.gather(pay(), look("meanwhile"))  # a body under way keeps the run in memory
+    return paid
+
+
+def test_what_was_cancelled_before_it_began_is_begun_with_anything(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+
+    async def main() -> None:
+        Held.go, Held.who = {"first": asyncio.Event(), "meanwhile": asyncio.Event()}, "ann"
+        async with hf.connect(str(tmp_path / "s.db"), agents=[pays_later]) as app:
+            run = await app.start(pays_later(), id="r")
+            assert app._executor is not None
+            [execution] = app._executor.executions
+            await run.pause()
+            await eventually(lambda: execution.run.paused)
+            Held.go["first"].set()
+            await eventually(lambda: execution.run.kept_back)
+            assert await run.cancel() is hf.Status.cancelled
+            [kept_back] = [r for r in await app._store.records(run.id) if r.name == "charge"]
+            assert (kept_back.kind, kept_back.args) == (Kind.cancelled, None)
+            Held.go["meanwhile"].set()
+            Held.who = "bob"
+            await run.retry()
+            [doubt] = await eventually(run.in_doubt)
+            assert json.loads(doubt.args or "null") == {"who": "bob"}
+            await doubt.resolve(hf.not_landed())
+            assert await run.result(timeout=60) == "charged bob"
+
+    asyncio.run(main())
 
 
 @hf.agent

@@ -54,6 +54,13 @@ async def pay(who: str) -> str:
 pay.verify(happened)
 
 
+@hf.effect(settle=0)
+async def pay_untraced(who: str) -> str:
+    write("paid", who)
+    die("after")
+    return who
+
+
 class Client:
     async def pay(self, who: str) -> None:
         write("paid", who)
@@ -120,6 +127,11 @@ async def pays() -> str:
 
 
 @hf.agent
+async def pays_untraced() -> str:
+    return await pay_untraced(os.environ["WHO"])
+
+
+@hf.agent
 async def pays_by_client() -> str:
     return await pay_by_client(Client(), os.environ["WHO"])
 
@@ -143,5 +155,6 @@ async def books() -> str:
 
 
 if __name__ == "__main__":
-    chosen = {each.name: each for each in (pays, pays_by_client, fails_in_doubt, fails_in_doubt_for_good, books)}
+    agents = (pays, pays_untraced, pays_by_client, fails_in_doubt, fails_in_doubt_for_good, books)
+    chosen = {each.name: each for each in agents}
     print(hf.run(chosen[sys.argv[1]](), id="r", url=sys.argv[2]))

@@ -46,6 +46,7 @@ class Entry:
     """A call as the journal knows it."""
 
     __slots__ = (
+        "args",
         "attempt",
         "child",
         "claimed",
@@ -73,7 +74,8 @@ class Entry:
         self.first = record
         self.key = record.key
         self.name = record.name
-        self.digest = record.args_digest
+        self.digest = record.args_digest  #: of what it was begun with last, as `args`
+        self.args = record.args
         self.code = code
         self.attempt = 0
         self.is_effect = False
@@ -95,10 +97,6 @@ class Entry:
     @property
     def seq(self) -> int:
         return self.first.seq
-
-    @property
-    def args(self) -> str | None:
-        return self.first.args
 
     @property
     def branch(self) -> str:
@@ -259,6 +257,8 @@ class Replay:
             case Kind.intent:
                 entry.is_effect = True
                 entry.intent = record
+                if record.args is not None:
+                    entry.args, entry.digest = record.args, record.args_digest
                 entry.given = entry.doubted = entry.held = None
                 entry.ended_in_doubt = False
             case Kind.child:

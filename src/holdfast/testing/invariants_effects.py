@@ -2,7 +2,7 @@
 
 - no run ends while it is not known what became of an effect, unless it was cancelled and says which it leaves;
 - a person settles what a person was asked about, and nothing else;
-- a call is tried again with what it was begun with, unless a person said that it did not happen;
+- a call is tried again with what it was begun with, or says with what else after a person said that it did not happen;
 - a call that ended in doubt is settled again before it is tried again;
 - a saga that was left by an exception takes back everything that happened in it, last first, or says what it could not;
 - every saga in which something happened has an end, if its run has.
@@ -116,7 +116,7 @@ def _begun(record: Record, effect: _Effect) -> Iterator[str]:
         return
     last = effect.intents[-1]
     by_person = effect.settled is not None and note_of(effect.settled)["by"] == "person"
-    if record.args_digest != last.args_digest and not by_person:
+    if record.args_digest != last.args_digest and not (by_person and record.args is not None):
         yield f"{record.key}: begun at seq {last.seq}, tried again at seq {record.seq} with other arguments"
     doubt = effect.ended_in_doubt
     if doubt is not None and (effect.settled is None or effect.settled.seq <= doubt.seq):

@@ -189,7 +189,8 @@ class EffectDefinition:
             finally:
                 scope.in_call = False
         key = entry.key if entry is not None else run.new_key(scope, self.name, self.explicit_key)
-        call = EffectCall(scope, run, key, args, kwargs, args_text, args_digest, run.idempotency_key(key))
+        is_other = entry is not None and run.text(entry.args) != args_text
+        call = EffectCall(scope, run, key, args, kwargs, args_text, args_digest, run.idempotency_key(key), is_other)
         ended = await self._shielded(call, entry)
         if ended.error is not None:
             raise ended.error
@@ -197,6 +198,8 @@ class EffectDefinition:
 
     def _is_open(self, scope: Scope, entry: Entry) -> bool:
         """May something be done with the arguments of a recorded call: settling, another attempt, an undo?"""
+        if entry.args is None:
+            return False  # it was cancelled before it began
         return entry.outcome is None or (self.rules.undo is not None and scope.saga is not None)
 
     def _has_other_defaults(self, scope: Scope, entry: Entry, args_text: str) -> bool:
@@ -213,8 +216,6 @@ class EffectDefinition:
         if not self._is_open(scope, entry):
             return None
         run = scope.run
-        if entry.given is not None or entry.key in run.verdicts:
-            return None  # a person has said what became of it
         if not self.rules.is_closure:
             try:
                 if given is not None:
@@ -224,6 +225,8 @@ class EffectDefinition:
                 pass
         if entry.outcome is not None:
             return None  # its answer stands; only its undo gets other arguments
+        if entry.given is not None or entry.key in run.verdicts:
+            return None  # a person has said what became of it
         await run.block(
             mismatch(
                 run.id,
@@ -356,7 +359,7 @@ class EffectDefinition:
             self.name,
             attempt=attempt,
             digest=call.args_digest,
-            args=call.args_text if attempt == 1 else None,
+            args=call.args_text if attempt == 1 or call.has_other_args else None,
             payload=self._intent(call),
         )
         run.intents.add(key)
