@@ -104,7 +104,8 @@ def failed(call: EffectCall, options: Options, attempt: int, took: int, error: E
 class Settling:
     """What became of one attempt.
 
-    `original` is what the body raised, if it did; `may_repeat`: another attempt is left; `take_back` runs the undo.
+    `original` is what the body raised, if it did; `may_repeat`: another attempt is left; `take_back` runs the undo, and
+    tells why it failed.
     """
 
     call: EffectCall
@@ -116,7 +117,7 @@ class Settling:
     settle_us: int
     attempt: int
     doubt: Doubt
-    take_back: Callable[[], Awaitable[None]]
+    take_back: Callable[[], Awaitable[BaseException | None]]
     original: Exception | None = None
     may_repeat: bool = True
     landing: Landing | None = None  #: where the store itself knows what became of it
@@ -179,7 +180,9 @@ class Settling:
                 return None
             case Ruling.undo:
                 self._record("undo", "on_doubt", evidence)
-                await self.take_back()
+                if (error := await self.take_back()) is not None:
+                    evidence["undo_error"] = _named(error)
+                    return self._fail("on_doubt", evidence)
                 return self._raised(
                     EffectUndone(
                         f"Run {self.call.run.id}: {self.call.key} was cut off; whatever may have happened was undone.",
@@ -202,9 +205,10 @@ class Settling:
     def _fail(self, by: str, evidence: dict[str, Any]) -> Ended:
         self._record("fail", by, evidence)
         cut_off = f"{self.call.key} was cut off ({evidence.get('error', evidence['cause'])})"
+        undo = f" Its undo failed: {evidence['undo_error']}." if "undo_error" in evidence else ""
         return self._raised(
             EffectInDoubt(
-                f"Run {self.call.run.id}: {cut_off} and may or may not have happened.",
+                f"Run {self.call.run.id}: {cut_off} and may or may not have happened.{undo}",
                 error_type="EffectInDoubt",
                 error_message=str(evidence.get("error", "")),
             )
@@ -273,7 +277,7 @@ class Settling:
         faults.point("settle.after_record")
 
 
-def _named(error: Exception) -> str:
+def _named(error: BaseException) -> str:
     """The exception with its type; for what is no `Exception`, the text has it already."""
     return _text(error) if type(error) is StepError else f"{type(error).__name__}: {_text(error)}"
 

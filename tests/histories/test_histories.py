@@ -137,3 +137,18 @@ def test_other_arguments_that_are_not_told_are_found() -> None:
     assert list(effect_violations(records)) == ["pay#1: begun at seq 3, tried again at seq 6 with other arguments"]
     records[5] = records[5]._replace(args='{"who":"bob"}')
     assert list(effect_violations(records)) == []
+
+
+def test_a_call_that_ended_as_taken_back_and_was_not_is_found() -> None:
+    intent = ("pay#1", "intent", "pay", {"idempotency_key": "k"})
+    ruled = ("pay#1", "settled", "pay", {"verdict": "undo", "by": "on_doubt", "evidence": {"cause": "crash"}})
+    undo = ("pay#1.undo", "intent", "pay.undo", {"idempotency_key": "u", "undoes": "k"})
+    undone = ("pay#1.undo", "done", "pay.undo", None)
+    ended = ("pay#1", "failed", "pay", None)
+    assert list(effect_violations(history(intent, ruled, undo, undone, ended, FAILED))) == []
+    wrong = "it ended at seq {} as taken back, and was not"
+    failed = ("pay#1.undo", "failed", "pay.undo", None)
+    assert list(effect_violations(history(intent, ruled, undo, failed, ended, FAILED))) == [f"pay#1: {wrong.format(7)}"]
+    again = [("", "reopened", "eva", {"superseded": [7, 8]}), intent, ruled, ended]
+    records = history(intent, ruled, undo, undone, ended, FAILED, *again)
+    assert list(effect_violations(records)) == [f"pay#1: {wrong.format(12)}"]

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.model import Kind
-from holdfast.testing import Clock
+from holdfast.testing import Clock, check_history
 from tests.eventually import eventually
 from tests.waiting import agents
 from tests.waiting.place import FOLDER, Place
@@ -62,6 +62,53 @@ def test_what_was_undone_is_not_taken_for_done_by_a_retry(place: Place) -> None:
                 del os.environ[FOLDER]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("key", [None, "mine"])
+@pytest.mark.parametrize("error", [OSError("closed"), SystemExit("closed")])
+def test_what_its_rule_could_not_take_back_stays_in_doubt(
+    key: str | None, error: BaseException, tmp_path: Path
+) -> None:
+    done: list[str] = []
+    undoing = [True]
+
+    @hf.effect(settle=0, on_doubt="undo")
+    async def pay() -> None:
+        done.append("paid")
+        raise ConnectionError("who knows")
+
+    @pay.undo
+    async def take_back(paid: None) -> None:
+        if undoing:
+            raise error
+        done.append("taken back")
+
+    @hf.agent
+    async def agent() -> None:
+        await (pay if key is None else pay.with_options(key=key))()
+
+    async def run() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app, Clock(app) as clock:
+            run = await app.start(agent(), id="r")
+
+            async def how_it_fails() -> str:
+                await clock.skip(minutes=1)  # from one attempt to the next
+                with pytest.raises(hf.RunFailed) as caught:
+                    await run.result(timeout=60)
+                return str(caught.value)
+
+            assert "Its undo failed" in await how_it_fails()
+            await run.retry()
+            assert "Its undo failed" in await how_it_fails()
+            undoing.clear()
+            await run.retry()
+            assert "was undone" in await how_it_fails()
+            assert done == ["paid", "taken back"]
+            with pytest.raises(hf.UsageError, match="took back what it had done"):
+                await run.retry()
+
+    asyncio.run(run())
+    assert check_history(str(tmp_path / "s.db")) == []
 
 
 @pytest.mark.parametrize("what", ["signal", "sleep", "ask", "branches", "child"])

@@ -4,6 +4,7 @@
 - a person settles what a person was asked about, and nothing else;
 - a call is tried again with what it was begun with, or says with what else after a person said that it did not happen;
 - a call that ended in doubt is settled again before it is tried again;
+- a call that ended as taken back was, after it was begun;
 - a saga that was left by an exception takes back everything that happened in it, last first, or says what it could not;
 - every saga in which something happened has an end, if its run has.
 """
@@ -105,6 +106,8 @@ def _take(record: Record, effects: dict[tuple[int, str], _Effect]) -> Iterator[s
         case Kind.attempt:
             effect.is_open = False
         case kind if kind in OUTCOMES:
+            if effect.settled is not None and note_of(effect.settled)["verdict"] == "undo":
+                yield from _undone(record, effect, effects.get((record.generation, record.key + _UNDO)))
             effect.is_open = False
             effect.outcome = record
         case _:
@@ -121,6 +124,12 @@ def _begun(record: Record, effect: _Effect) -> Iterator[str]:
     doubt = effect.ended_in_doubt
     if doubt is not None and (effect.settled is None or effect.settled.seq <= doubt.seq):
         yield f"{record.key}: it ended in doubt at seq {doubt.seq}, and was done again at seq {record.seq} unsettled"
+
+
+def _undone(record: Record, effect: _Effect, undo: _Effect | None) -> Iterator[str]:
+    outcome = undo.outcome if undo is not None else None
+    if outcome is None or outcome.kind == Kind.failed or outcome.seq < effect.intents[-1].seq:
+        yield f"{record.key}: it ended at seq {record.seq} as taken back, and was not"
 
 
 def _left_open(end: Record, records: Sequence[Record], effects: Mapping[Any, _Effect]) -> Iterator[str]:

@@ -523,19 +523,21 @@ class EffectDefinition:
             landing=call.landing(attempt) if self.rules.is_transaction else None,
         )
 
-    async def _undo_now(self, call: EffectCall) -> None:
-        """Take back what may have happened. The call then fails: its idempotency key is used up."""
+    async def _undo_now(self, call: EffectCall) -> BaseException | None:
+        """Take back what may have happened; why that failed. The call then fails: its idempotency key is used up."""
         undo = self.rules.undo
         assert undo is not None
         key = undo_key(call.key)
         known = call.run.replay.entries.get(key)
-        if known is None or known.outcome is None:
-            args = (None, *call.args)
-            text, digest = encode_call(undo.body.fn, args, call.kwargs)
-            taken_back = EffectCall(
-                call.scope, call.run, key, args, call.kwargs, text, digest, call.run.idempotency_key(key)
-            )
-            await undo.taking_back(call.idempotency_key)._perform(taken_back, known)
+        if known is not None and known.outcome is not None:
+            is_done = known.outcome.kind != Kind.failed
+            return None if is_done else decode_error(call.run.text(known.outcome.payload), ())
+        args = (None, *call.args)
+        text, digest = encode_call(undo.body.fn, args, call.kwargs)
+        taken_back = EffectCall(
+            call.scope, call.run, key, args, call.kwargs, text, digest, call.run.idempotency_key(key)
+        )
+        return (await undo.taking_back(call.idempotency_key)._perform(taken_back, known)).error
 
     def taking_back(self, idempotency_key: str) -> EffectDefinition:
         """This undo, for one call."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from holdfast.journal.replay import undo_key
 from holdfast.model import Kind, Record
 from holdfast.worker.cancelling import CANCEL
 
@@ -42,6 +43,7 @@ def superseded(records: list[Record]) -> list[int]:
     if end is None:
         return []
     keys = set(json.loads(end.args or "[]"))
+    keys |= {undo_key(key) for key in keys}  # an undo by the call's own rule
     gone = {seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]}
     failures = [r.seq for r in records if r.kind == Kind.failed and r.key in keys and r.seq not in gone]
     told = next((r.seq for r in reversed(records) if r.key == CANCEL and r.seq not in gone), None)

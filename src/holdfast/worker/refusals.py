@@ -14,7 +14,7 @@ def refuse_undone(row: RunRow, records: list[Record]) -> None:
     undone = [
         record.key
         for record in records
-        if record.kind == Kind.done and record.name.endswith(".undo") and record.key in intents and "#" in record.key
+        if record.kind == Kind.done and record.name.endswith(".undo") and record.key in intents
     ]
     if undone and row.status in FINAL:
         raise UsageError(
