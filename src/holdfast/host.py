@@ -42,6 +42,10 @@ class Host(Protocol):
         """Store the run unless it exists, and execute it here or on its queue; the handle."""
         ...
 
+    def adopt_child(self, call: Any, run_id: RunId) -> None:
+        """It was started before, and nobody waits for it: if its process has died, it goes on here."""
+        ...
+
     async def cancel_child(self, run_id: RunId, *, parent: RunContext) -> bool:
         """Have it cancelled; False: it has something to undo first, or is executed elsewhere."""
         ...

@@ -51,6 +51,13 @@ def test_an_effect_that_did_not_happen_is_done_with_what_it_was_begun_with(tmp_p
     assert len(digests) == 1
 
 
+def test_a_run_that_was_started_by_another_goes_on_with_it(tmp_path: Path) -> None:
+    """Its process has died, and the next one was asked for the other run only."""
+    assert life(tmp_path, "has_it_paid", die="after", who="ann")[0] == 9
+    assert life(tmp_path, "has_it_paid", who="bob") == (0, "ann")
+    assert lines("paid") == ["ann"]
+
+
 def test_an_undo_gets_what_the_effect_was_done_with(tmp_path: Path) -> None:
     assert life(tmp_path, "books", die="later", who="ann")[0] == 9
     code, said = life(tmp_path, "books", who="bob")

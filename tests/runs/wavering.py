@@ -132,6 +132,12 @@ async def pays_untraced() -> str:
 
 
 @hf.agent
+async def has_it_paid() -> str:
+    side = await hf.start(pays())
+    return await side.result()
+
+
+@hf.agent
 async def pays_by_client() -> str:
     return await pay_by_client(Client(), os.environ["WHO"])
 
@@ -155,6 +161,6 @@ async def books() -> str:
 
 
 if __name__ == "__main__":
-    agents = (pays, pays_untraced, pays_by_client, fails_in_doubt, fails_in_doubt_for_good, books)
+    agents = (pays, pays_untraced, has_it_paid, pays_by_client, fails_in_doubt, fails_in_doubt_for_good, books)
     chosen = {each.name: each for each in agents}
     print(hf.run(chosen[sys.argv[1]](), id="r", url=sys.argv[2]))

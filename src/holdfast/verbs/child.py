@@ -462,6 +462,7 @@ async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[st
     try:
         if entry is not None and entry.outcome is not None:
             child = _child_of(run, entry.key, entry)
+            run.host.adopt_child(call, child)
             await answer(scope, entry, coder_for(str), ())
         else:
             with run.busy():

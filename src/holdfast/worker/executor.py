@@ -195,6 +195,10 @@ class Executor:
             fence=parent.fence,
         )
 
+    def adopt_child(self, call: Call[Any], run_id: RunId) -> None:
+        self.know(call.agent)
+        self.started.add(run_id)
+
     async def cancel_child(self, run_id: RunId, *, parent: RunContext) -> bool:
         try:
             return await control.cancel(self.store, run_id, by=f"run {parent.id}", note="") is not None
