@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from holdfast.journal.stillness import waits_outside
-from holdfast.scopes import Scope, scope_in
+from holdfast.scopes import Scope, current_scope, scope_in
 from holdfast.telemetry import warn
 
 _FEW = 16
@@ -76,7 +76,8 @@ def _telling(set_timer: Callable[..., asyncio.TimerHandle]) -> Callable[..., asy
         when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         handle = set_timer(when, callback, *args, context=context)
-        scope = scope_in(context)
+        # It is of whoever sets it, even in a context that knows nothing of the run.
+        scope = scope_in(context) or current_scope()
         if type(scope) is Scope and scope.body is None and _is_of_the_code(scope, callback):
             scope.run.own_timers.add(handle, scope.path)
         return handle
@@ -90,7 +91,8 @@ def _is_of_the_code(scope: Scope, callback: Callable[..., object]) -> bool:
     if scope.run.dead or str(getattr(callback, "__module__", "")).startswith("holdfast."):
         return False
     task = asyncio.current_task(scope.run.loop)
-    return task is None or task in scope.run.tasks
+    # An eager task runs before whoever creates it has it.
+    return task is None or task in scope.run.tasks or scope.coro is not None
 
 
 def places_outside(tasks: Mapping[asyncio.Task[Any], Scope]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 
 import anyio
 
@@ -149,6 +150,21 @@ async def _cancelled_by_a_callback() -> None:
     raise TimeoutError
 
 
+async def _cancelled_by_a_callback_without_a_context() -> None:
+    task = asyncio.create_task(hf.sleep(WEEK))
+    asyncio.get_running_loop().call_later(LATE, task.cancel, context=contextvars.Context())
+    await asyncio.wait({task})
+    raise TimeoutError
+
+
+async def _timeout_in_a_branch() -> None:
+    async def branch() -> None:
+        async with asyncio.timeout(LATE):
+            await hf.sleep(WEEK)
+
+    await asyncio.gather(branch(), hf.receive(("never", str)))
+
+
 async def _beside_many_that_are_due_at_once() -> None:
     loop = asyncio.get_running_loop()
     for _ in range(50):
@@ -188,6 +204,8 @@ _ALL = (
     _future_that_a_callback_sets,
     _queue_that_a_chain_of_callbacks_fills,
     _cancelled_by_a_callback,
+    _cancelled_by_a_callback_without_a_context,
+    _timeout_in_a_branch,
     _beside_many_that_are_due_at_once,
     _two_timers_and_the_later_one_counts,
 )
