@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ import holdfast as hf
 from holdfast.model import Kind, Record
 from holdfast.own_waits import OwnTimers
 from holdfast.testing import Clock
+from holdfast.worker.execution import Execution
 from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.waiting import own
@@ -79,6 +81,33 @@ def test_timers_fire_whatever_durable_wait_they_are_around_or_beside(
             assert {(await run.info()).epoch for run in runs.values()} == {1}, "none left memory meanwhile"
 
     in_loop(main)
+
+
+def test_a_timer_is_heard_though_the_loop_was_held_up(tmp_path: Path) -> None:
+    """Then a loop calls the timer and looks whether the run can leave memory in one turn, before the code goes on."""
+
+    async def hold_up(execution: Execution) -> bool:
+        loop = asyncio.get_running_loop()
+        [(timer, _)] = await eventually(lambda: execution.run.own_timers.pending(0))
+        while loop.time() < timer.when():
+            look = execution._look_later
+            if look is not None and look.when() > timer.when():
+                time.sleep(look.when() - loop.time() + 0.01)  # it is what holds the loop up
+                return True
+            await asyncio.sleep(0.001)
+        return False
+
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[own.waits]) as app:
+            was_held_up = False
+            while not was_held_up:
+                run = await app.start(own.waits("wait"))
+                assert app._executor is not None
+                [execution] = app._executor.executions
+                was_held_up = await hold_up(execution)
+                assert await run.result(timeout=60) == "seen, timed out"
+
+    asyncio.run(main())
 
 
 def test_a_run_leaves_memory_once_its_timers_are_gone(tmp_path: Path, in_loop: Callable[[Main], None]) -> None:

@@ -34,6 +34,7 @@ from holdfast.worker.starting import defaults_of
 _PARK_GRACE_S = 0.02
 SHORT_WAIT_US = 1_000_000  # not worth leaving memory for
 _LONGEST_LOOK_S = 1.0
+_LOOK_TURNS = 4  # from a callback to what the code does about it
 _ENDING_POLL_S = 0.1
 _TEAR_DOWN_S = 5.0
 _BODY_POLL_S = 0.01
@@ -427,8 +428,14 @@ class Execution:
         due = self._loop.time() + delay_s
         self._look_later = self._loop.call_at(due, self._look, due)
 
-    def _look(self, due: float) -> None:
-        """Leave memory, if nothing happened for a while and nothing is about to."""
+    def _look(self, due: float, turns: int = _LOOK_TURNS) -> None:
+        """Leave memory, if nothing happened for a while and nothing is about to.
+
+        A timer of the code's own may have been due in the same turn of the loop: what it sets off comes first.
+        """
+        if turns:
+            self._loop.call_soon(self._look, due, turns - 1)
+            return
         self._look_later = None
         run = self.run
         if run.dead or self._parking is not None or self._root.task is None or not (run.waits or run.paused):
