@@ -152,3 +152,20 @@ def test_a_call_that_ended_as_taken_back_and_was_not_is_found() -> None:
     again = [("", "reopened", "eva", {"superseded": [7, 8]}), intent, ruled, ended]
     records = history(intent, ruled, undo, undone, ended, FAILED, *again)
     assert list(effect_violations(records)) == [f"pay#1: {wrong.format(12)}"]
+
+
+def test_whoever_ends_a_run_by_hand_says_what_they_leave_in_doubt() -> None:
+    begun = history(("pay#1", "intent", "pay", {"idempotency_key": "k"}))
+
+    def by_hand(*lines: tuple[str, str, object]) -> list[Record]:
+        ended = [
+            Record(seq, 2, 1, "", kind, name, 1, 0, 0, 0, "", None, json.dumps(payload), b"")
+            for seq, (kind, name, payload) in enumerate(lines, len(begun) + 1)
+        ]
+        return [*begun, *ended]
+
+    cancel, end = ("noted", "cancel", {"by": "eva"}), ("finished", "cancelled", None)
+    assert list(effect_violations(by_hand(cancel, end))) == [
+        "pay#1: the run ended at seq 5, and what became of it is not known"
+    ]
+    assert list(effect_violations(by_hand(cancel, ("noted", "left in doubt", {"effects": ["pay#1"]}), end))) == []

@@ -133,8 +133,6 @@ def _undone(record: Record, effect: _Effect, undo: _Effect | None) -> Iterator[s
 
 
 def _left_open(end: Record, records: Sequence[Record], effects: Mapping[Any, _Effect]) -> Iterator[str]:
-    if _is_by_hand(end, records):
-        return
     told = {
         key
         for record in records
