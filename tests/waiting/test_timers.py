@@ -16,6 +16,7 @@ from holdfast.clock import now_us
 from holdfast.model import Kind, Record
 from holdfast.testing import Clock
 from tests.nursery import Nursery
+from tests.runs.journal import records_of
 from tests.waiting import agents
 from tests.waiting.lives import live
 from tests.waiting.place import Place, others_are_done
@@ -230,6 +231,22 @@ def test_a_timeout_that_was_decided_stays_decided(what: str, tmp_path: Path, nur
     lives = live(tmp_path, nursery, drive, only=DECISIONS)
     assert lives.end[0] == "late"
     assert lives.killed_at, "nobody was killed"
+
+
+@hf.agent
+async def just_in_time() -> str:
+    async with hf.timeout(60) as limit:
+        limit._due()  # its time has come while the block ends
+    await hf.sleep(seconds=0)
+    return "in time"
+
+
+def test_a_timeout_whose_block_has_ended_is_not_decided_any_more(tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    assert hf.run(just_in_time(), id="r", url=url) == "in time"
+    kinds = [r.kind for r in records_of(url, "r") if r.name == "hf.timeout"]
+    assert kinds[-1] == Kind.done
+    assert Kind.decided not in kinds
 
 
 def test_a_wait_that_expired_stays_expired(tmp_path: Path, nursery: Nursery) -> None:

@@ -145,6 +145,8 @@ class timeout:
     async def _decide(self) -> None:
         """That it expired is on disk before the code hears of it."""
         run = self._run
+        if self._closed or run.dead:
+            return  # the block ended before this task began
         with run.busy():
             if not self._is_decided:
                 run.journal.add(Kind.decided, self._key, _NAME, payload=json.dumps({"expired": True}))
