@@ -323,7 +323,7 @@ def raise_kept(scope: Scope, shield: Shield) -> None:
     if kept is None:
         return
     if scope.run.is_clean_up(scope):
-        scope.run.owe(scope, kept)
+        scope.run.owe(scope, shield)
     else:
         raise kept
 
@@ -339,7 +339,7 @@ async def clean_up(scope: Scope, call: Coroutine[Any, Any, T]) -> T:
         return await shield.drive(call)
     finally:
         scope.shield = outer
-        run.owe(scope, shield.kept)
+        run.owe(scope, shield)
 
 
 async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool = False) -> None:

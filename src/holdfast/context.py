@@ -30,6 +30,7 @@ from holdfast.journal.ticks import Ticks
 from holdfast.model import Fence, Kind, Mail, Record, RunRow
 from holdfast.own_waits import OwnTimers
 from holdfast.scopes import Scope, where
+from holdfast.shields import Shield, go_on_with
 from holdfast.telemetry import warn
 
 T = TypeVar("T")
@@ -210,11 +211,12 @@ class RunContext:
         """Is the call that this branch made last one that goes on to its end, whoever cancels it?"""
         return scope.cleans_up or self.is_unwinding(scope.handling)
 
-    def owe(self, scope: Scope, kept: asyncio.CancelledError | None) -> None:
+    def owe(self, scope: Scope, shield: Shield) -> None:
         """Clean-up has kept a cancellation. The one that is being handled goes on; if the code drops it, this comes."""
-        if kept is not None:
-            scope.owed = kept
+        if shield.kept is not None:
+            scope.owed = shield.kept
             self.halted = True
+            go_on_with(shield.handled, shield.kept)
 
     async def check(self, scope: Scope) -> None:
         """Called by durable calls of a halted run, in the branch's own task: returns if this one may be made."""

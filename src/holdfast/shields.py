@@ -1,9 +1,10 @@
 """What a cancellation does not cut off: an effect under way, a saga that undoes, clean-up.
 
 A cancellation that arrives meanwhile is kept, and whoever was shielded raises that very one when it is done: message
-included, since anyio knows its own by it. A future that keeps cancellations is not woken by them, however many come.
-anyio repeats its own at every turn of the loop, unless the task is in a shielded scope of anyio's own: so it is put
-into one, if it is anyio that cancels.
+included, since anyio knows its own by it. Of several it is anyio's: the scopes of others only count how often the task
+was cancelled. A future that keeps cancellations is not woken by them, however many come. anyio repeats its own at every
+turn of the loop, unless the task is in a shielded scope of anyio's own: so it is put into one, if it is anyio that
+cancels.
 """
 
 from __future__ import annotations
@@ -42,21 +43,22 @@ class Shield:
     cancellation, around what is shielded, are to be let through.
     """
 
-    __slots__ = ("_foreign", "_is_cut", "_is_over", "_own", "kept")
+    __slots__ = ("_foreign", "_is_cut", "_is_over", "_own", "handled", "kept")
 
     def __init__(self, is_over: Callable[[], bool], *, own: asyncio.Task[Any] | None = None) -> None:
         self._is_over = is_over
         self._is_cut = False
         self._own = -1 if own is None else own.cancelling()
         self._foreign: Any = None
-        self.kept: asyncio.CancelledError | None = None  #: the first that came
+        self.handled = sys.exception()  #: by the code; once a cancellation has woken the task, it cannot be seen
+        self.kept: asyncio.CancelledError | None = None  #: the one to be raised
 
     def cut(self) -> None:
         """The next cancellation gets through."""
         self._is_cut = True
 
     def keep(self, error: asyncio.CancelledError) -> None:
-        if self.kept is None:
+        if self.kept is None or (_is_anyios(error) and not _is_anyios(self.kept)):
             self.kept = error
 
     def lets_through(self, message: Any) -> bool:
@@ -75,7 +77,7 @@ class Shield:
         if self._is_over() or self._is_cut:
             raise error
         self.keep(error)
-        if self._foreign is None and error.args and _is_anyio(error.args[0]):
+        if self._foreign is None and _is_anyios(error):
             self._foreign = sys.modules["anyio"].CancelScope(shield=True)
             self._foreign.__enter__()
 
@@ -161,6 +163,16 @@ class _Driven(Generic[T]):
             except asyncio.CancelledError:
                 return error
         return None
+
+
+def go_on_with(error: BaseException | None, kept: asyncio.CancelledError | None) -> None:
+    """`error`, which is being handled, goes on instead of `kept`: anyio finds its own behind it, where it looks."""
+    if kept is not None and isinstance(error, asyncio.CancelledError) and _is_anyios(kept) and not _is_anyios(error):
+        kept.__context__, error.__context__ = error.__context__, kept
+
+
+def _is_anyios(error: asyncio.CancelledError) -> bool:
+    return bool(error.args) and _is_anyio(error.args[0])
 
 
 def _is_anyio(message: Any) -> bool:

@@ -251,6 +251,87 @@ async def scoped(seconds: float) -> list[object]:
     return [scope.cancelled_caught, await slow(0)]
 
 
+class Told:
+    """Cancels a task twice: by a plain timeout, then by a scope of anyio's around that."""
+
+    deadline: asyncio.Timeout
+    scope: anyio.CancelScope
+    task: asyncio.Task[Any] | None
+
+    async def first(self) -> None:
+        self.deadline.reschedule(0)
+        await self._cancelled(1)
+
+    async def then(self) -> None:
+        self.scope.cancel()
+        await self._cancelled(2)
+
+    async def _cancelled(self, times: int) -> None:
+        await eventually(lambda: self.task is not None and self.task.cancelling() >= times)
+
+
+TOLD = Told()
+
+
+@hf.effect(settle=0)
+async def is_told_twice() -> None:
+    await TOLD.first()
+    await TOLD.then()
+
+
+@hf.step
+async def is_told() -> None:
+    await TOLD.first()
+    await asyncio.sleep(1000)
+
+
+@hf.effect(settle=0)
+async def is_told_again() -> None:
+    await TOLD.then()
+
+
+@hf.agent
+async def cleans_up() -> None:
+    try:
+        await is_told()
+    finally:
+        await is_told_again()
+
+
+@hf.agent
+async def twice_told(what: str) -> list[object]:
+    TOLD.task = asyncio.current_task()
+    with anyio.CancelScope() as TOLD.scope:
+        async with asyncio.timeout(None) as TOLD.deadline:
+            match what:
+                case "effect":
+                    await is_told_twice()
+                case "child":
+                    await cleans_up()
+                case "clean-up":
+                    await cleans_up.fn()
+                case _:
+                    async with hf.saga():
+                        await undone_later()
+                        await is_told()
+    return [TOLD.scope.cancelled_caught, await slow(0)]
+
+
+@hf.effect(settle=0)
+async def undone_later() -> None:
+    pass
+
+
+@undone_later.undo
+async def told_while_undoing(result: None) -> None:
+    await TOLD.then()
+
+
+@pytest.mark.parametrize("what", ["effect", "child", "clean-up", "saga"])
+def test_anyio_knows_its_own_among_others(tmp_path: Path, what: str) -> None:
+    assert hf.run(twice_told(what), id="r", url=str(tmp_path / "runs.db")) == [True, "done"]
+
+
 def test_anyio_knows_its_own_cancellations(tmp_path: Path) -> None:
     """And does not have the loop turn as fast as it can while an effect goes on to its end."""
     turns = 0

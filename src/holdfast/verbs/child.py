@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 import json
+import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +39,7 @@ from holdfast.journal.replay import CHILD_ENDED, Entry
 from holdfast.model import Kind, RunId
 from holdfast.pending import block_child, until_cancelled
 from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
-from holdfast.shields import Shield
+from holdfast.shields import Shield, go_on_with
 from holdfast.source_code import code_of
 
 if TYPE_CHECKING:
@@ -392,11 +393,11 @@ async def _end_child(scope: Scope, key: str, child: RunId) -> None:
 
     When the parent goes on is a record with a tick, if it had to wait; so a replay has the same order.
     """
-    run = scope.run
+    run, handled = scope.run, sys.exception()
     ended = run.replay.entries.get(key + _ENDED)
     if ended is not None and ended.outcome is not None:
         run.replay.pass_by(ended)
-        await Shield(run.is_dead).drive(answer(scope, ended, coder_for(type(None)), ()))
+        await _endure(run, answer(scope, ended, coder_for(type(None)), ()))
         return
 
     async def end() -> bool:
@@ -408,16 +409,24 @@ async def _end_child(scope: Scope, key: str, child: RunId) -> None:
     run.apart += 1
     try:
         with run.busy():
-            has_ended, _ = await to_its_end(run, end())
+            has_ended, kept = await to_its_end(run, end())
+            go_on_with(handled, kept)
     finally:
         run.apart -= 1
         scope.in_call = was_in_call
     if not has_ended:
         scope.in_call = True
         try:
-            await Shield(run.is_dead).drive(_wait_undone(scope, child, key))
+            await _endure(run, _wait_undone(scope, child, key))
         finally:
             scope.in_call = was_in_call
+
+
+async def _endure(run: RunContext, work: Coroutine[Any, Any, None]) -> None:
+    """Await something, whoever cancels; the cancellation that is being handled goes on."""
+    shield = Shield(run.is_dead)
+    await shield.drive(work)
+    go_on_with(shield.handled, shield.kept)
 
 
 async def _wait_undone(scope: Scope, child: RunId, key: str) -> None:

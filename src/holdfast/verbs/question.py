@@ -24,6 +24,7 @@ from holdfast.journal.integrity import seal_question
 from holdfast.model import Kind, QuestionRow, QuestionState
 from holdfast.pending import until_cancelled
 from holdfast.scopes import Scope, in_branch
+from holdfast.shields import go_on_with
 from holdfast.waits import WaitCall, waiting
 
 if TYPE_CHECKING:
@@ -275,9 +276,10 @@ class _Asking:
             except Fenced:
                 await run.fenced()
                 raise
-            except BaseException:
+            except BaseException as error:
                 if not run.dead:
-                    await to_its_end(run, self._withdraw())
+                    _, kept = await to_its_end(run, self._withdraw())
+                    go_on_with(error, kept)
                 raise
             await call.end(Kind.done, payload)
             return value
