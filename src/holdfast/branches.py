@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _FRAMES = 12
+_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)  # the loop, or (the last) whatever awaits the task
 _FINALISER = "async_generator_athrow"
 
 
@@ -159,7 +160,7 @@ def _count_by_arguments(parent: Scope, coro: Any) -> str:
 
 
 class _Contained(Coroutine[Any, Any, T]):
-    """The code of a branch. What would end the event loop, with everybody's runs, is the branch's own failure."""
+    """The code of a task of a run. What would end the event loop, with everybody's runs, is the task's own failure."""
 
     __slots__ = ("__name__", "__qualname__", "_coro")
 
@@ -170,13 +171,13 @@ class _Contained(Coroutine[Any, Any, T]):
     def send(self, value: Any, /) -> Any:
         try:
             return self._coro.send(value)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except _ENDS as error:
             raise raised(error) from None
 
     def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any:
         try:
             return self._coro.throw(kind if value is None else value)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except _ENDS as error:
             raise raised(error) from None
 
     def close(self) -> None:
@@ -187,6 +188,10 @@ class _Contained(Coroutine[Any, Any, T]):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._coro, name)  # cr_frame, cr_await: what tools look at
+
+
+def _contained(coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    return _Contained(coro) if isinstance(coro, CoroutineType) else coro
 
 
 def install(loop: asyncio.AbstractEventLoop) -> None:
@@ -212,12 +217,14 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
         parent = current_scope()
         if parent is None:
             parent = given
-        if type(parent) is not Scope or parent.body is not None or parent.run.dead:
-            return _make(loop, coro, context if type(parent) is not Scope else set_scope(context, parent), options)
+        if type(parent) is not Scope:
+            return _make(loop, coro, context, options)
+        if parent.body is not None or parent.run.dead:  # no branch, but a part of the run all the same
+            return _make(loop, _contained(coro), set_scope(context, parent), options)
         run = parent.run
         scope = _child_scope(parent, coro)
-        if isinstance(coro, CoroutineType) and coro.cr_code is not _DURABLE_CODE:
-            coro = _Contained(coro)
+        if getattr(coro, "cr_code", None) is not _DURABLE_CODE:  # those record what they raise
+            coro = _contained(coro)
         scope.coro = coro
         run.lines += 1  # before the task is made: an eager one runs at once
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import opcode
 
+from holdfast.codec import message_of
 from holdfast.errors import StepError
 
 _RAISES = frozenset({opcode.opmap["RAISE_VARARGS"], opcode.opmap["RERAISE"]})
@@ -20,18 +21,18 @@ def raised(error: BaseException, *, is_over: bool = False) -> Exception:
     if isinstance(error, Exception):
         return error
     is_cancelled = isinstance(error, asyncio.CancelledError)
-    if isinstance(error, GeneratorExit) or (is_cancelled and is_over) or is_ctrl_c(error):
+    if (is_cancelled and is_over) or is_from_outside(error):
         raise error
     kind = type(error).__name__
-    text = str(error) or ("it was cancelled from within" if is_cancelled else "")
+    text = message_of(error) or ("it was cancelled from within" if is_cancelled else "")
     seen = StepError(f"{kind}: {text}" if text else kind, error_type=kind, error_message=text)
     seen.__cause__ = error
     return seen
 
 
-def is_ctrl_c(error: BaseException) -> bool:
-    """Did a signal raise it, and not a statement of the code?"""
-    if not isinstance(error, KeyboardInterrupt):
+def is_from_outside(error: BaseException) -> bool:
+    """Did no statement of the code raise it, but a signal (Ctrl-C), or whoever closes the coroutine?"""
+    if not isinstance(error, KeyboardInterrupt | GeneratorExit):
         return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

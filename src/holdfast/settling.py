@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, Never, TypeVar
 from holdfast import faults
 from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
-from holdfast.codec import decode_error, encode_error, roundtrip_error
+from holdfast.codec import decode_error, encode_error, message_of, roundtrip_error
 from holdfast.context import CANCELLED, RunContext
 from holdfast.errors import EffectInDoubt, EffectUndone, StepError, Undecodable, Unserialisable
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
@@ -279,18 +279,12 @@ class Settling:
 
 def _named(error: BaseException) -> str:
     """The exception with its type; for what is no `Exception`, the text has it already."""
-    return _text(error) if type(error) is StepError else f"{type(error).__name__}: {_text(error)}"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)[:500]
-    except Exception as broken:
-        return f"<str failed: {type(broken).__name__}>"
+    text = message_of(error)[:500]
+    return text if type(error) is StepError else f"{type(error).__name__}: {text}"
 
 
 def _shown(value: object) -> str:
     try:
         return repr(value)[:1000]
-    except Exception as broken:
+    except BaseException as broken:
         return f"<repr failed: {type(broken).__name__}>"

@@ -29,6 +29,13 @@ class Weird(BaseException):
     """As frameworks have them: `pytest.fail`, an interrupt of a graph."""
 
 
+class Mute(BaseException):
+    """It cannot be asked what it says."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no comment")
+
+
 async def cancelled_within() -> NoReturn:
     inner = asyncio.ensure_future(asyncio.sleep(1000))
     inner.cancel()
@@ -49,6 +56,8 @@ KINDS: dict[str, Callable[[], BaseException]] = {
     "weird": lambda: Weird("odd"),
     "exit": lambda: SystemExit(2),
     "interrupt": KeyboardInterrupt,
+    "closed": GeneratorExit,
+    "mute": Mute,
     "group": lambda: BaseExceptionGroup("several", [Weird("one"), ValueError("two")]),
 }
 
@@ -62,6 +71,11 @@ async def act(what: str) -> str:
 def act_in_thread(what: str) -> str:
     ACTS.append(what)
     raise concurrent.futures.CancelledError if what == "inner" else KINDS[what]()
+
+
+@hf.effect(settle=0)
+async def act_in_task(what: str) -> str:
+    return await asyncio.create_task(raises(what))
 
 
 @hf.effect(settle=0, retries=1)
@@ -90,6 +104,11 @@ async def look(what: str) -> str:
 
 
 @hf.step
+async def look_in_task(what: str) -> str:
+    return await asyncio.create_task(look(what))
+
+
+@hf.step
 def look_in_thread(what: str) -> str:
     raise concurrent.futures.CancelledError if what == "inner" else KINDS[what]()
 
@@ -107,9 +126,11 @@ async def after() -> str:
 CALLS: dict[str, Callable[[str], Any]] = {
     "act": act,
     "thread": act_in_thread,
+    "task": act_in_task,
     "verify": verified,
     "look": look,
     "look in a thread": look_in_thread,
+    "look in a task": look_in_task,
 }
 
 
@@ -138,7 +159,7 @@ def no_acts() -> None:
     ACTS.clear()
 
 
-@pytest.mark.parametrize("call", ["act", "thread", "verify"])
+@pytest.mark.parametrize("call", ["act", "thread", "task", "verify"])
 @pytest.mark.parametrize("what", KINDS)
 def test_out_of_an_effect_it_is_doubt(tmp_path: Path, call: str, what: str) -> None:
     async def main() -> None:
@@ -157,7 +178,7 @@ def test_out_of_an_effect_it_is_doubt(tmp_path: Path, call: str, what: str) -> N
     assert [what] == ACTS
 
 
-@pytest.mark.parametrize("call", ["look", "look in a thread"])
+@pytest.mark.parametrize("call", ["look", "look in a thread", "look in a task"])
 @pytest.mark.parametrize("what", KINDS)
 def test_out_of_a_step_it_is_a_failure_that_the_agent_sees(tmp_path: Path, call: str, what: str) -> None:
     url = str(tmp_path / "s.db")
@@ -274,6 +295,7 @@ CTRL_C = """
         async with hf.connect(sys.argv[1], agents=[agent]) as app:
             await (await app.start(agent(), id="r")).result()
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have it ignored
     loop = asyncio.new_event_loop()  # without asyncio.run, which would take the first signal for itself
     loop.run_until_complete(main())
 """

@@ -21,7 +21,7 @@ To read: `refusal`, `fastjson`, `tags`, `foreign`, `text` are the format; `shape
 
 from holdfast.codec.annotations import coder_for, coder_of
 from holdfast.codec.coders import MISSING, Coder
-from holdfast.codec.exceptions import decode_error, encode_error, roundtrip_error
+from holdfast.codec.exceptions import decode_error, encode_error, message_of, roundtrip_error
 from holdfast.codec.fastjson import blob_digest, digest
 from holdfast.codec.functions import (
     Input,
@@ -58,6 +58,7 @@ __all__ = [
     "first_parameter",
     "input_of",
     "is_same",
+    "message_of",
     "read_outside",
     "result_annotation",
     "roundtrip_error",

@@ -51,7 +51,7 @@ def encode_error(exc: BaseException) -> str:
     """
     try:
         return encode(_tree(exc, _Seen()))
-    except Exception:  # the promise above; a bare name is better than an error about an error
+    except BaseException:  # the promise above; a bare name is better than an error about an error
         return encode(_identity(exc))
 
 
@@ -92,7 +92,7 @@ class _Seen:
 
 
 def _identity(exc: BaseException) -> dict[str, Json]:
-    return {"type": type_name(exc), "module": _module(type(exc)), "message": _message(exc)}
+    return {"type": type_name(exc), "module": _module(type(exc)), "message": message_of(exc)}
 
 
 def _tree(exc: BaseException, seen: _Seen) -> Json:
@@ -120,13 +120,13 @@ def _tree(exc: BaseException, seen: _Seen) -> Json:
 def _pack_arg(value: Any) -> Json:
     try:
         return pack(value, 0, refuse)
-    except Exception:  # an argument that cannot be stored must not hide the exception
+    except BaseException:  # an argument that cannot be stored must not hide the exception
         return f"<{type_name(value)}>"
 
 
 def _pack_attributes(exc: BaseException) -> Iterator[list[Json]]:
     for name, value in _attributes(exc):
-        with suppress(Exception):  # what cannot be stored is left out
+        with suppress(BaseException):  # what cannot be stored is left out
             yield [name, pack(value, 0, refuse)]
 
 
@@ -135,10 +135,11 @@ def _module(kind: type) -> str:
     return module if type(module) is str else ""
 
 
-def _message(exc: BaseException) -> str:
+def message_of(exc: BaseException) -> str:
+    """What an exception says; never raises."""
     try:
         return str.__str__(str(exc))
-    except Exception:  # a broken __str__ is the exception's fault, not a reason to lose it
+    except BaseException:  # a broken __str__ is the exception's fault, not a reason to lose it
         return f"<the message of {type_name(exc)} cannot be shown>"
 
 

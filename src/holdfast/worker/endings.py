@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from holdfast.codec import message_of
 from holdfast.journal.replay import undo_key
 from holdfast.model import Kind, Record
 from holdfast.worker.cancelling import CANCEL
@@ -11,12 +12,7 @@ from holdfast.worker.cancelling import CANCEL
 
 def first_line(error: BaseException | None) -> str:
     """What a person sees of it first."""
-    if error is None:
-        return ""
-    try:
-        return f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-    except Exception:  # a broken __str__ must not keep the run from ending
-        return type(error).__name__
+    return "" if error is None else f"{type(error).__name__}: {message_of(error)}".partition("\n")[0][:200]
 
 
 def keys_of(error: BaseException) -> set[str]:

@@ -19,7 +19,7 @@ from holdfast.journal.integrity import check_mail
 from holdfast.journal.replay import mismatch
 from holdfast.journal.stillness import Quiet
 from holdfast.model import Applied, Kind, Mail, Record, RunRow, Status
-from holdfast.raising import is_ctrl_c, raised
+from holdfast.raising import is_from_outside, raised
 from holdfast.scopes import Scope, enter, outside
 from holdfast.telemetry import warn
 from holdfast.verbs.child import Agent, Call
@@ -195,7 +195,7 @@ class Execution:
                 self._ended = (None, error)  # nobody told it to stop
             except BaseException as error:
                 self._ended = (None, error)
-                if isinstance(error, GeneratorExit) or is_ctrl_c(error):
+                if is_from_outside(error):
                     raise
             finally:
                 while self.run.asides and not self.run.dead:  # a handler's reply is not cut off by the end of the run
