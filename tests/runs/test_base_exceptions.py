@@ -341,6 +341,29 @@ def test_a_run_does_not_end_while_an_effect_of_it_is_open(tmp_path: Path, monkey
     assert ACTS == ["x"]
 
 
+def test_a_run_whose_agent_has_ended_asks_about_an_effect_that_is_in_doubt(tmp_path: Path) -> None:
+    """A branch that nobody awaits is waited for at the end, and so is a person."""
+
+    @hf.agent
+    async def agent() -> str:
+        task = asyncio.create_task(act("weird"))
+        await hf.sleep(0.2)
+        return "went on" if not task.done() else "?"
+
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+            run = await app.start(agent(), id="r")
+            with pytest.raises(hf.NeedsHuman):
+                await run.result_or_needs(timeout=60)
+            assert await run.status() is hf.Status.in_doubt
+            [doubt] = await run.in_doubt()
+            await doubt.resolve(hf.landed("it was"))
+            assert await run.result(timeout=60) == "went on"
+
+    asyncio.run(main())
+    assert ACTS == ["weird"]
+
+
 @hf.effect(settle=0)
 async def act_well(what: str) -> str:
     ACTS.append(what)

@@ -309,6 +309,7 @@ class Execution:
         self.run.ending = True
         for task in list(self.run.tasks):
             task.cancel()
+        self._on_wait()  # what goes on may be waiting already
         while self.run.tasks and not self.run.dead:
             await asyncio.wait(list(self.run.tasks), timeout=_ENDING_POLL_S)
             await asyncio.sleep(0)
@@ -420,7 +421,7 @@ class Execution:
         if later is not None and later.when() > self._loop.time() + _PARK_GRACE_S:
             later.cancel()  # it was going to look without haste
             later = None
-        if later is None and not self._stopped.done():
+        if later is None and self._goes_on:
             self._looked_at = (self.run.ticks.activity, self._loop.time())
             self._look_in(_PARK_GRACE_S)
 
