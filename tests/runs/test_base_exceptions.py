@@ -365,6 +365,41 @@ def test_a_run_whose_agent_has_ended_asks_about_an_effect_that_is_in_doubt(tmp_p
 
 
 @hf.effect(settle=0)
+async def act_until_cancelled() -> str:
+    ACTS.append("late")
+    await eventually(lambda: bool(TASKS[-1].cancelling()))
+    raise Weird
+
+
+TASKS: list[asyncio.Task[Any]] = []
+
+
+def test_a_run_asks_about_an_effect_that_outlasts_its_timeout(tmp_path: Path) -> None:
+    @hf.agent
+    async def agent() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        TASKS.append(task)
+        try:
+            async with hf.timeout(0.1):
+                return await act_until_cancelled()
+        except TimeoutError:
+            return "too late"
+
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+            run = await app.start(agent(), id="r")
+            with pytest.raises(hf.NeedsHuman):
+                await run.result_or_needs(timeout=60)
+            [doubt] = await run.in_doubt()
+            await doubt.resolve(hf.landed("it was"))
+            assert await run.result(timeout=60) == "too late"
+
+    asyncio.run(main())
+    assert ACTS == ["late"]
+
+
+@hf.effect(settle=0)
 async def act_well(what: str) -> str:
     ACTS.append(what)
     return what

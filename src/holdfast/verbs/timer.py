@@ -158,6 +158,7 @@ class timeout:
         if self._closed or self._run.dead:
             return
         self._record(expired=True, tick=tick)
+        self._run.deadlines.pop(self._key, None)  # the block may go on, as an effect does, and nothing is due any more
         self._expire_now()
 
     def _record(self, *, expired: bool, tick: int) -> None:
