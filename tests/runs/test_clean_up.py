@@ -18,7 +18,7 @@ from holdfast import control
 from holdfast.testing.processes import environment
 from tests.eventually import eventually
 from tests.runs import cleaning
-from tests.runs.journal import records_of
+from tests.runs.journal import load, records_of
 
 UNDONE = ["-car", "-hotel", "-flight"]
 
@@ -142,6 +142,31 @@ async def swallows() -> list[str]:
 def test_a_cancellation_that_clean_up_kept_comes_once_the_code_goes_on(tmp_path: Path) -> None:
     assert hf.run(swallows(), id="r", url=str(tmp_path / "runs.db")) == ["first", "second"]
     assert undone() == ["-car"]
+
+
+@hf.agent
+async def starts_others() -> list[str]:
+    seen: list[str] = []
+    inner = asyncio.current_task()
+    assert inner is not None
+    inner.cancel()
+    try:
+        await hf.sleep(1000)
+    except asyncio.CancelledError:
+        inner.cancel()
+        run = await hf.start(kid())
+        seen.append(run.id)
+        inner.cancel()
+        seen.append((await hf.start(kid())).id)
+    inner.uncancel()
+    return seen
+
+
+def test_runs_that_clean_up_starts_are_started(tmp_path: Path) -> None:
+    url = str(tmp_path / "runs.db")
+    started = hf.run(starts_others(), id="r", url=url)
+    assert len(started) == 2
+    assert all(load(url, each) for each in started)
 
 
 @hf.agent

@@ -465,6 +465,16 @@ async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[st
     if run.halted:
         await run.check(scope)
     entry = run.claim(scope, call.agent.name, call.input.given, None)
+    starting = _start(scope, call, entry, thread_id, tags or {})
+    child = await (clean_up(scope, starting) if run.is_clean_up(scope) else starting)
+    handle: Run[R] = run.host.handle(child, run.thread_id)
+    return handle
+
+
+async def _start(
+    scope: Scope, call: Call[Any], entry: Entry | None, thread_id: str | None, tags: Mapping[str, str]
+) -> RunId:
+    run = scope.run
     if run.gate is not None and (entry is None or entry.outcome is None):
         await run.pass_gate(scope)
     scope.in_call = True
@@ -475,16 +485,15 @@ async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[st
             await answer(scope, entry, coder_for(str), ())
         else:
             with run.busy():
-                key, child, cancelled = await _start_once(scope, call, entry, thread_id, tags or {})
+                key, child, cancelled = await _start_once(scope, call, entry, thread_id, tags)
             payload = json.dumps(child)
             record = lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload)  # noqa: E731
             await deliver(scope, record, shielded=True)
             if cancelled is not None:
                 raise cancelled
+        return child
     finally:
         scope.in_call = False
-    handle: Run[R] = run.host.handle(child, run.thread_id)
-    return handle
 
 
 def get(token: str) -> Run[Any]:
