@@ -220,6 +220,29 @@ def test_a_branch_that_still_runs_ends_before_its_saga_is_undone(tmp_path: Path)
     assert undone() == UNDONE
 
 
+@hf.agent
+async def leaves_a_branch_that_begins_another() -> None:
+    begun: list[asyncio.Task[Any]] = []
+
+    async def branch() -> None:
+        try:
+            await hf.sleep(1000)
+        finally:
+            begun.append(asyncio.create_task(cleaning.book("hotel")))
+
+    async with hf.saga():
+        await cleaning.book("flight")
+        begun.append(asyncio.create_task(branch()))
+        await slow(0)
+        raise ValueError("no seats")
+
+
+def test_what_a_branch_begins_while_it_ends_is_undone_as_well(tmp_path: Path) -> None:
+    with pytest.raises(hf.RunFailed):
+        hf.run(leaves_a_branch_that_begins_another(), id="r", url=str(tmp_path / "runs.db"))
+    assert undone() == ["-hotel", "-flight"]
+
+
 # cancellations keep who they are
 
 

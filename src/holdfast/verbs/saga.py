@@ -71,13 +71,14 @@ class Saga:
         failures: list[Exception] = []
         while self._undos:
             faults.point("undo.before")
-            _, key, undo = self._undos[-1]
+            last = self._undos[-1]
+            _, key, undo = last
             try:
                 await undo()
             except Exception as error:
                 error.add_note(f"while undoing {key}")
                 failures.append(error)
-            self._undos.pop()  # not before: while it is under way, there is something to undo
+            self._undos.remove(last)  # not before: while it is under way, there is something to undo
             faults.point("undo.after")
         return failures
 
@@ -152,9 +153,15 @@ async def _undo(scope: Scope, block: Saga, entry: Entry | None) -> list[Exceptio
 
 
 async def _end_branches(run: RunContext, scope: Scope, block: Saga) -> None:
-    """What was begun inside the block ends before anything of it is taken back."""
-    inside = {task for task, other in run.tasks.items() if other is not scope and block.encloses(other.saga)}
-    for task in inside:
-        task.cancel()
-    while inside:
-        _, inside = await asyncio.wait(inside)
+    """What was begun inside the block ends before anything of it is taken back, and so does what that begins."""
+    told: set[asyncio.Task[Any]] = set()
+    while inside := {task: other for task, other in run.tasks.items() if _is_inside(other, scope, block)}:
+        for task, other in inside.items():
+            if task not in told and not (told and other.cleans_up):  # made by a branch that cleans up: that is let be
+                task.cancel()
+        told |= set(inside)
+        await asyncio.wait(inside)
+
+
+def _is_inside(other: Scope, scope: Scope, block: Saga) -> bool:
+    return other is not scope and block.encloses(other.saga)
