@@ -164,9 +164,10 @@ class _Contained(Coroutine[Any, Any, T]):
 
     __slots__ = ("__name__", "__qualname__", "_coro")
 
-    def __init__(self, coro: CoroutineType[Any, Any, T]) -> None:
+    def __init__(self, coro: Coroutine[Any, Any, T]) -> None:
         self._coro = coro
-        self.__name__, self.__qualname__ = coro.__name__, coro.__qualname__
+        self.__name__ = _name(coro)
+        self.__qualname__ = getattr(coro, "__qualname__", self.__name__)
 
     def send(self, value: Any, /) -> Any:
         try:
@@ -188,6 +189,26 @@ class _Contained(Coroutine[Any, Any, T]):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._coro, name)  # cr_frame, cr_await: what tools look at
+
+
+class _CleaningUp(_Contained[T]):
+    """The code of a branch that clean-up made: it is begun, also if it is cancelled before."""
+
+    __slots__ = ("_has_begun", "_is_over")
+
+    def __init__(self, coro: Coroutine[Any, Any, T], is_over: Callable[[], bool]) -> None:
+        super().__init__(coro)
+        self._has_begun = False
+        self._is_over = is_over
+
+    def send(self, value: Any, /) -> Any:
+        self._has_begun = True
+        return super().send(value)
+
+    def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any:
+        if not self._has_begun and isinstance(kind, asyncio.CancelledError) and not self._is_over():
+            return self.send(None)
+        return super().throw(kind, value, traceback)
 
 
 def _contained(coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
@@ -223,7 +244,9 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
             return _make(loop, _contained(coro), set_scope(context, parent), options)
         run = parent.run
         scope = _child_scope(parent, coro)
-        if getattr(coro, "cr_code", None) is not _DURABLE_CODE:  # those record what they raise
+        if scope.cleans_up:
+            coro = _CleaningUp(coro, run.is_dead)
+        elif getattr(coro, "cr_code", None) is not _DURABLE_CODE:  # those record what they raise
             coro = _contained(coro)
         scope.coro = coro
         run.lines += 1  # before the task is made: an eager one runs at once

@@ -170,6 +170,34 @@ def test_runs_that_clean_up_starts_are_started(tmp_path: Path) -> None:
 
 
 @hf.agent
+async def cleans_up_in_tasks() -> list[str]:
+    async def branch() -> str:
+        return await cleaning.release("hotel")
+
+    inner = asyncio.current_task()
+    assert inner is not None
+    inner.cancel()
+    try:
+        await hf.sleep(1000)
+    except asyncio.CancelledError:
+        inner.cancel()  # reaches the tasks before they have begun
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(cleaning.release("car"), branch(), forgets("flight"))
+    inner.uncancel()
+    return sorted(undone())
+
+
+@hf.agent
+async def forgets(what: str) -> str:
+    return await cleaning.forget(what)
+
+
+def test_tasks_that_clean_up_makes_are_begun(tmp_path: Path) -> None:
+    ended = hf.run(cleans_up_in_tasks(), id="r", url=str(tmp_path / "runs.db"))
+    assert ended == ["-car", "-flight", "-hotel"]
+
+
+@hf.agent
 async def limits_its_clean_up(plain: bool) -> str:
     inner = asyncio.current_task()
     assert inner is not None
