@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import os
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
@@ -32,6 +33,7 @@ from holdfast.scopes import Lineless, Reservation, Scope, caller, current_scope,
 T = TypeVar("T")
 
 _ASYNCIO = str(Path(asyncio.__file__).parent)
+_ANYIO = f"{os.sep}anyio{os.sep}"
 _FRAMES = 12
 _ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)  # the loop, or (the last) whatever awaits the task
 _FINALISER = "async_generator_athrow"
@@ -63,6 +65,7 @@ def _codes(*functions: Any) -> frozenset[CodeType]:
     return frozenset(f.__code__ for f in functions if hasattr(f, "__code__"))
 
 
+_EAGER = _codes(getattr(asyncio, "eager_task_factory", None))
 _WAIT_FOR = _codes(asyncio.wait_for)
 _AS_COMPLETED = _codes(
     asyncio.as_completed,
@@ -211,6 +214,12 @@ class _CleaningUp(_Contained[T]):
         return super().throw(kind, value, traceback)
 
 
+def _is_of_anyio(coro: Any) -> bool:
+    """Does a task group of anyio make the task? It must know the task before that runs."""
+    code = getattr(coro, "cr_code", None)
+    return code is not None and _ANYIO in code.co_filename
+
+
 def _contained(coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     return _Contained(coro) if isinstance(coro, CoroutineType) else coro
 
@@ -221,6 +230,7 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
     inner = loop.get_task_factory()
     if getattr(inner, "is_holdfast", False):
         return
+    is_eager = inner is not None and getattr(inner, "__code__", None) in _EAGER
 
     def factory(
         loop: asyncio.AbstractEventLoop,
@@ -266,7 +276,7 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
     def _make(
         loop: asyncio.AbstractEventLoop, coro: Any, context: contextvars.Context | None, options: dict[str, Any]
     ) -> asyncio.Future[Any]:
-        if inner is None:
+        if inner is None or (is_eager and _is_of_anyio(coro)):
             return asyncio.Task(coro, loop=loop, context=context, **options)
         if context is not None:
             options["context"] = context

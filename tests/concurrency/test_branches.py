@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import holdfast as hf
@@ -247,6 +248,32 @@ def test_eager_tasks_have_the_same_keys(tmp_path: Path) -> None:
     result, keys = asyncio.run(main(tmp_path / "eager.db"))
     assert result == [each.result for each in lazy]
     assert keys == sorted({key for each in lazy for key in each.keys()})  # noqa: SIM118 - records, not a dict
+
+
+@hf.agent
+async def in_a_group_of_anyios() -> list[str]:
+    seen: list[str] = []
+
+    async def branch(name: str) -> None:
+        seen.append(await note(name))
+        if len(seen) == 2:
+            group.cancel_scope.cancel()
+        await hf.sleep(1000)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(branch, "a")
+        group.start_soon(branch, "b")
+    return sorted(seen)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+def test_groups_of_anyio_work_where_tasks_are_eager(tmp_path: Path) -> None:
+    async def main() -> list[str]:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+        async with hf.connect(str(tmp_path / "runs.db"), agents=[in_a_group_of_anyios]) as app:
+            return await (await app.start(in_a_group_of_anyios(), id="run")).result(timeout=60)
+
+    assert asyncio.run(main()) == ["a", "b"]
 
 
 # as_completed
