@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StoreCorrupt, StoreReplaced
-from holdfast.model import Applied, Kind, RunId
+from holdfast.model import Applied, Kind, RunId, WorkerId
+from holdfast.store.locks import WorkerLocks
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run, opened
 
@@ -254,6 +255,56 @@ def test_a_file_in_another_folder_and_a_new_file_in_the_old_one_are_no_loss(tmp_
     path.rename(tmp_path / "moved" / "runs.db")
     assert head(tmp_path / "moved" / "runs.db") == acknowledged
     assert leave(path, 2) == 3
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+@pytest.mark.parametrize("what", ["empty", "missing"])
+def test_a_database_that_is_gone_is_not_made_anew_over_its_log(tmp_path: Path, what: str, *, has_log: bool) -> None:
+    path, wal = tmp_path / "runs.db", tmp_path / "runs.db-wal"
+    acknowledged = leave(path, 100, pages=30)
+    whole, log = path.read_bytes(), wal.read_bytes()
+    if what == "empty":
+        os.truncate(path, 0)
+    else:
+        path.unlink()
+    if not has_log:
+        wal.unlink()
+        if what == "missing":
+            assert leave(path, 2) == 3, "all was deleted, for a new store"
+            return
+    before = contents(tmp_path)
+    with pytest.raises(StoreCorrupt, match=rf"runs\.db is {what}") as refused:
+        head(path)
+    assert "restore a backup" in str(refused.value)
+    assert contents(tmp_path) == before, "something was changed"
+    if what == "empty":
+        with pytest.raises(StoreCorrupt, match=r"runs\.db is empty"):
+            asyncio.run(SqliteStore(path).open(read_only=True))
+    path.write_bytes(whole)
+    wal.write_bytes(log)
+    assert head(path) == acknowledged
+
+
+@pytest.mark.parametrize("loss", ["missing", "empty", "half", "all but its last frame"])
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_lost_log_is_noticed_although_a_worker_lives_that_has_not_seen_it(
+    tmp_path: Path, loss: str, *, has_index: bool
+) -> None:
+    """A worker that is stopped, or between two looks, does not keep another from doing all again."""
+    path, wal = tmp_path / "runs.db", tmp_path / "runs.db-wal"
+    acknowledged = leave(path)
+    stopped = WorkerLocks(f"{path}-workers")
+    stopped.take(WorkerId("w_stopped"))
+    whole = wal.read_bytes()
+    LOSSES[loss](wal)
+    if not has_index:
+        (tmp_path / "runs.db-shm").unlink()
+    for read_only in (False, True):
+        with pytest.raises(StoreCorrupt, match=r"runs\.db-wal is (missing|empty|cut short)"):
+            asyncio.run(SqliteStore(path).open(read_only=read_only))
+    wal.write_bytes(whole)
+    assert head(path) == acknowledged
+    stopped.drop_all()
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", bytes(128), os.urandom(128)])

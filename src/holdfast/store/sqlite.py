@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -26,7 +25,6 @@ from holdfast.errors import (
     CorruptJournal,
     ForkedConnection,
     NoStore,
-    StoreCorrupt,
     StoreError,
     StoreReplaced,
     UsageError,
@@ -76,10 +74,10 @@ from holdfast.store.sqlite_guard import Held, check_alone, hold, leave_alone, wa
 from holdfast.store.sqlite_health import Health
 from holdfast.store.sqlite_identity import Identity
 from holdfast.store.sqlite_lending import Lending, define_within
+from holdfast.store.sqlite_lost import Past, check_count, check_past, check_there
 from holdfast.store.sqlite_mail import deliver, tell
-from holdfast.store.sqlite_marks import Found, Mark, check_count, check_log, marks
+from holdfast.store.sqlite_marks import Mark
 from holdfast.store.sqlite_retention import Retention
-from holdfast.store.sqlite_wal import Log, check_wal
 from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, AppendOp, CallOp, CreateOp, SendOp, Writer
 
 T = TypeVar("T")
@@ -157,14 +155,15 @@ class SqliteStore(Retention, Health, AtHome):
     def _open_to_write(self, loop: asyncio.AbstractEventLoop) -> None:
         prepare_folder(self.path)
         with self._locks.opening(_BUSY_MS / 1000):
+            check_there(self.path, self._locks.directory)
             prepare_file(self.path)
             check_not_inherited(self.path)
             check_alone(self.path)
             check_ours(self.path)
-            found, log = self._check_log()
+            past = self._check_past()
             connection = self._connect()
             try:
-                check_count(self.path, found, log, connection)
+                check_count(self.path, past, connection)
                 mark_as_ours(connection, self.path)
                 if connection.pragma("journal_mode", "wal") != "wal":
                     raise StoreError(
@@ -188,7 +187,7 @@ class SqliteStore(Retention, Health, AtHome):
                         self._connect,
                         identity=identity,
                         held=held,
-                        mark=Mark(self._locks.directory, [each.file for each in found]),
+                        mark=Mark(self._locks.directory, [each.file for each in past.marks]),
                         loop=loop,
                         ring=self._bell.ring,
                         checkpoint_pages=self._checkpoint_pages,
@@ -200,35 +199,18 @@ class SqliteStore(Retention, Health, AtHome):
         tighten(self.path)
         self._bell.open(read_only=False)
 
-    def _check_log(self) -> tuple[list[Found], Log | None]:
-        """Refuse a log that has lost commits; what processes noted that wrote it, and what is in it."""
-        if self._locks.any_alive() or not os.stat(self.path).st_size:
-            return [], None  # who lives notices by itself, and writes; a new file has lost nothing, whatever was here
-        for _ in range(3):
-            with contextlib.suppress(apsw.Error, StoreCorrupt):
-                return self._look_at_log()
-            time.sleep(0.02)  # a process that is no worker may be writing right now
-        return self._look_at_log()
-
-    def _look_at_log(self) -> tuple[list[Found], Log | None]:
-        found, log = marks(self._locks.directory), check_wal(f"{self.path}-wal")
-        check_log(self.path, found, log)
-        if found and log is None:
-            connection = self._connect_to_read("immutable=1")  # makes no log
-            try:
-                check_count(self.path, found, log, connection)
-            finally:
-                close_quietly(connection, checkpoint=False)
-        return found, log
+    def _check_past(self) -> Past:
+        return check_past(self.path, self._locks, lambda: self._connect_to_read("immutable=1"))
 
     def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:
         if not os.path.isfile(self.path):
             raise NoStore(f"There is no store at {self.path}.")
+        check_there(self.path, self._locks.directory)
         check_not_inherited(self.path)
         check_alone(self.path)
         check_ours(self.path)
         wal = f"{self.path}-wal"
-        found, log = self._check_log()
+        past = self._check_past()
         try:
             reader = self._connect_to_read("mode=ro")
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
@@ -240,7 +222,7 @@ class SqliteStore(Retention, Health, AtHome):
                 ) from error
             reader = self._connect_to_read("immutable=1")  # no log, and none can be made: nobody writes
         try:
-            check_count(self.path, found, log, reader)
+            check_count(self.path, past, reader)
         except BaseException:
             close_quietly(reader, checkpoint=False)
             raise

@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import apsw
 
-from holdfast.errors import StoreCorrupt
 from holdfast.ids import new_worker_id
 from holdfast.model import Definition
 from holdfast.store import forks
@@ -31,7 +30,6 @@ from holdfast.store.queries import load_queries
 from holdfast.store.rows import definition_parameters
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_identity import LogState
-from holdfast.store.sqlite_wal import Log
 
 _KIND, _NAME = "log", "rounds"
 _AHEAD = 1 << 32  # a copy is ahead of all marks of what it is a copy of
@@ -40,7 +38,7 @@ _SUM = struct.Struct("<I")
 _USED = _MARK.size + _SUM.size
 _MAGIC = b"Hfmk"
 _SLOT = 64  # there are two, written in turn: one that was cut off leaves the other
-_SUFFIX = ".mark"
+SUFFIX = ".mark"
 
 
 class Found(NamedTuple):
@@ -56,7 +54,7 @@ class Mark:
     """The mark of one store in one process. `verified`: files of others that hold; those of dead ones are removed."""
 
     def __init__(self, directory: str, verified: list[str]) -> None:
-        self._file = os.path.join(directory, f"{new_worker_id()}{_SUFFIX}")
+        self._file = os.path.join(directory, f"{new_worker_id()}{SUFFIX}")
         self._directory = directory
         self._verified = verified
         self._descriptor: int | None = None
@@ -128,9 +126,7 @@ def marks(directory: str) -> list[Found]:
     except FileNotFoundError:
         return []
     return [
-        found
-        for name in names
-        if name.endswith(_SUFFIX) and (found := _read(os.path.join(directory, name))) is not None
+        found for name in names if name.endswith(SUFFIX) and (found := _read(os.path.join(directory, name))) is not None
     ]
 
 
@@ -170,41 +166,14 @@ def stored_count(connection: apsw.Connection) -> int:
 
 def go_ahead(connection: apsw.Connection) -> None:
     """Make a copy one that no mark of the original is ahead of: whoever puts it in place knows what is lost."""
-    queries = load_queries("sqlite")
     number = stored_count(connection) + _AHEAD
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute(queries["forget"], (_KIND, f'["{_NAME}"]'))
-    connection.execute(queries["define_first"], definition_parameters(Definition(_KIND, _NAME, "{}", number, None)))
+    connection.execute(load_queries("sqlite")["forget"], (_KIND, f'["{_NAME}"]'))
+    _count_from(connection, number)
     connection.execute("COMMIT")
 
 
-def check_log(path: str, found: list[Found], log: Log | None) -> None:
-    """Raise StoreCorrupt if the log is not what it was. `log`: None if it is missing or empty."""
-    for mark in found:
-        if log is not None and log.salts == mark.salts and log.frames < mark.frames:
-            raise _lost(
-                path,
-                mark,
-                f"{path}-wal is cut short: {log.frames} of the {mark.frames} frames that were committed to it can be "
-                "read",
-            )
-
-
-def check_count(path: str, found: list[Found], log: Log | None, connection: apsw.Connection) -> None:
-    """Raise StoreCorrupt if the database is older than what processes noted that wrote to it."""
-    most = max(found, key=lambda mark: mark.number, default=None)
-    if most is None or stored_count(connection) >= most.number:
-        return
-    if log is None:
-        what = "empty" if os.path.exists(f"{path}-wal") else "missing"
-        raise _lost(path, most, f"{path}-wal is {what}, and {path} does not have what was committed to it")
-    raise _lost(path, most, f"{path} and its -wal are older than what was committed to them")
-
-
-def _lost(path: str, mark: Found, what: str) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"{what}, as {mark.file} says, which a process left that did not end in good order. Acknowledged commits are "
-        "gone, and effects in them would be done again, so the store was not opened; nothing was changed. Put the -wal "
-        "back that belongs to the file, or restore a backup. To go on without what is lost: rm "
-        f"{os.path.join(os.path.dirname(mark.file), '*' + _SUFFIX)}"
-    )
+def _count_from(connection: apsw.Connection, number: int) -> int:
+    first = definition_parameters(Definition(_KIND, _NAME, "{}", number, None))
+    connection.execute(load_queries("sqlite")["define_first"], first)
+    return number
