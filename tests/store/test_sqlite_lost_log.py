@@ -257,6 +257,19 @@ def test_a_file_in_another_folder_and_a_new_file_in_the_old_one_are_no_loss(tmp_
     assert leave(path, 2) == 3
 
 
+@pytest.mark.parametrize("gone", [("", "-wal", "-shm"), ("", "-wal")])
+def test_a_new_file_is_not_measured_by_what_was_there_before_it(tmp_path: Path, gone: tuple[str, ...]) -> None:
+    path = tmp_path / "runs.db"
+    leave(path, 100, pages=4)  # many rounds of the log
+    for suffix in gone:
+        Path(f"{path}{suffix}").unlink()
+    assert leave(path, 2) == 3
+    assert leave(path, 2) == 5
+    cut(0.5)(tmp_path / "runs.db-wal")
+    with pytest.raises(StoreCorrupt, match="cut short"):
+        head(path)
+
+
 @pytest.mark.parametrize("has_log", [True, False])
 @pytest.mark.parametrize("what", ["empty", "missing"])
 def test_a_database_that_is_gone_is_not_made_anew_over_its_log(tmp_path: Path, what: str, *, has_log: bool) -> None:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import apsw
 
+from holdfast import clock
 from holdfast.ids import new_worker_id
 from holdfast.model import Definition
 from holdfast.store import forks
@@ -76,7 +77,10 @@ class Mark:
 
     def count(self, transaction: Transaction) -> int:
         """Count up, in a transaction that is under way."""
-        number = stored_count(transaction.connection) + 1
+        known = stored_count(transaction.connection)
+        if not known:
+            return _count_from(transaction.connection, clock.now_us())  # ahead of marks of a store that was here before
+        number = known + 1
         transaction.define(Definition(_KIND, _NAME, "{}", number, None), again=False)
         return number
 
