@@ -381,6 +381,28 @@ def test_files_that_are_cut_short_under_a_process_are_noticed_before_anything_is
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("what", ["log emptied", "log cut in half", "database emptied", "database cut in half"])
+def test_reading_what_was_cut_short_is_no_damage(tmp_path: Path, what: str) -> None:
+    """A damaged run would be quarantined, for good; here it is the files that have to be put back."""
+    path = tmp_path / "runs.db"
+
+    async def main() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            row = await store.create(new_run(), owner=ALICE)
+            for _ in range(30):
+                step = extend(row, Kind.done, payload='"' + "x" * 3000 + '"')
+                assert await append(store, step) == [Applied.committed]
+                row = step.row
+            if what.startswith("database"):
+                outside(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+            await store.run(RunId("nobody"))  # the files are looked at now, and again in 100 ms
+            CUTS[what](path)
+            with pytest.raises(StoreReplaced):
+                await store.load(row.id)
+
+    asyncio.run(main())
+
+
 def test_a_database_that_others_vacuum_under_a_process_is_not_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
 

@@ -340,14 +340,13 @@ class SqliteStore(Retention, Health, AtHome):
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-        except apsw.CorruptError as error:
-            if run_id is None:
+        except (apsw.Error, OSError, UnicodeDecodeError) as error:
+            self._identity.check()  # what was cut short reads as if it were damaged
+            if run_id is None or not isinstance(error, apsw.CorruptError):
                 raise explain(error, self.path) from error
             raise CorruptJournal(
                 f"A page of {self.path} that belongs to run {run_id} is damaged ({error}).", run_id=run_id
             ) from error
-        except (apsw.Error, OSError, UnicodeDecodeError) as error:
-            raise explain(error, self.path) from error
 
     # runs
 
