@@ -20,6 +20,7 @@ from holdfast.errors import StoreError, StoreFull
 from holdfast.model import Applied, Kind, RunFilter, RunRow, Sent
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, mail_for, new_run, new_worker, opened, taken_over, woken
+from tests.eventually import eventually
 from tests.store.statements import statements
 
 
@@ -249,6 +250,26 @@ def test_appends_wait_for_space_and_reads_go_on(tmp_path: Path, disk: FaultyVfs)
             assert await waiting == [Applied.committed]
             assert store.trouble is None
             assert await store.run(row.id) == step.row
+
+    asyncio.run(main())
+
+
+def test_what_comes_while_appends_wait_for_space_does_not_wait_behind_them(tmp_path: Path, disk: FaultyVfs) -> None:
+    async def main() -> None:
+        async with opened(lambda: SqliteStore(tmp_path / "runs.db", vfs=disk.name)) as store:
+            rows = [await store.create(new_run(), owner=ALICE) for _ in range(2)]
+            disk.full = True
+            first, second = (extend(row, Kind.done) for row in rows)
+            waiting = [asyncio.ensure_future(append(store, first))]
+            await eventually(lambda: store.trouble is not None)
+            waiting.append(asyncio.ensure_future(append(store, second)))
+            for _ in range(2):
+                with pytest.raises(StoreFull, match="No space"):
+                    await asyncio.wait_for(store.create(new_run(), owner=ALICE), 60)
+            assert not any(each.done() for each in waiting)
+            disk.full = False
+            assert await asyncio.gather(*waiting) == [[Applied.committed]] * 2
+            await store.create(new_run(), owner=ALICE)
 
     asyncio.run(main())
 
@@ -499,6 +520,29 @@ def test_a_lock_held_elsewhere_delays_writes_and_not_the_loop(tmp_path: Path) ->
             other.execute("ROLLBACK")
             other.close()
             assert await waiting == [Applied.committed]
+
+    asyncio.run(main())
+
+
+def test_a_lock_that_is_not_given_back_is_told_of_and_costs_nothing(tmp_path: Path) -> None:
+    """A process that is stopped in the middle of a write has it. No worker claims anything meanwhile, or is silent."""
+
+    async def main() -> None:
+        async with opened(lambda: SqliteStore(tmp_path / "runs.db")) as store:
+            row = await store.create(new_run(), owner=ALICE)
+            other = apsw.Connection(str(tmp_path / "runs.db"))
+            other.execute("BEGIN IMMEDIATE")
+            await store.reach()
+            step = extend(row, Kind.done)
+            waiting = asyncio.ensure_future(append(store, step))
+            await eventually(lambda: store.trouble is not None)
+            with pytest.raises(StoreError, match=r"locked by another process .*fuser"):
+                await store.reach()
+            assert not waiting.done()
+            other.execute("ROLLBACK")
+            other.close()
+            assert await waiting == [Applied.committed]
+            await store.reach()
 
     asyncio.run(main())
 

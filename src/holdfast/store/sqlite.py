@@ -77,8 +77,9 @@ from holdfast.store.sqlite_lending import Lending, define_within
 from holdfast.store.sqlite_lost import Past, check_count, check_past, check_there
 from holdfast.store.sqlite_mail import deliver, tell
 from holdfast.store.sqlite_marks import Mark
+from holdfast.store.sqlite_ops import AppendOp, CallOp, CreateOp, SendOp
 from holdfast.store.sqlite_retention import Retention
-from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, AppendOp, CallOp, CreateOp, SendOp, Writer
+from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, Writer
 
 T = TypeVar("T")
 
@@ -257,7 +258,9 @@ class SqliteStore(Retention, Health, AtHome):
         return connection
 
     async def reach(self) -> None:
-        self._writable()
+        trouble = self._writable().trouble
+        if trouble is not None and self.failure is None:
+            raise StoreError(trouble)
 
     async def close(self) -> None:
         if self._pid != os.getpid() or self._pool is None:

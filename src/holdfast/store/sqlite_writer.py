@@ -23,7 +23,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -31,9 +31,7 @@ import apsw
 
 from holdfast import clock, faults
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.model import Append, Applied, Letter, Sent, WorkerId
-from holdfast.store.base import Acknowledge
-from holdfast.store.mailing import Delivery
+from holdfast.model import Append, Applied, Letter, WorkerId
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
 from holdfast.store.sqlite_files import close_quietly
@@ -42,10 +40,12 @@ from holdfast.store.sqlite_identity import Identity, LogState
 from holdfast.store.sqlite_lending import Lending
 from holdfast.store.sqlite_mail import deliver, tell
 from holdfast.store.sqlite_marks import Mark
+from holdfast.store.sqlite_ops import AppendOp, CallOp, CreateOp, Op, SendOp, has_news, tell_all
 
 _BATCH = 1024  # writes in one commit
 _BUSY_US = 30_000_000
 _LAST_US = 3_000_000  # the same when closing
+_LONG_US = 1_000_000  # waiting for a lock is worth telling
 _LOOK_US = 100_000  # how often the file is looked at
 _SLOW_US = 5_000  # a commit slower than this keeps others off the event loop …
 _SLOW_REST_US = 1_000_000  # … for this long
@@ -57,42 +57,6 @@ CREATE_POINTS = ("start.before_commit", "start.after_commit")
 SEND_POINTS = ("send.before_commit", "send.after_commit")
 
 
-@dataclass(slots=True, eq=False)
-class AppendOp:
-    append: Append
-    acknowledge: Acknowledge
-
-
-@dataclass(slots=True, eq=False)
-class CallOp:
-    """Any other write: `work(transaction, again)`; `points` are its crash points before and after the commit.
-
-    `again`: an earlier commit of the same write may have succeeded. `rings`: if it does something, others must hear.
-    """
-
-    work: Callable[[Transaction, bool], Any]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
-    points: tuple[str, str]
-    rings: bool
-
-
-@dataclass(slots=True, eq=False)
-class CreateOp(CallOp):
-    """A new run; several are stored by the same few statements."""
-
-    append: Append
-    owner: WorkerId | None
-
-
-@dataclass(slots=True, eq=False)
-class SendOp(CallOp):
-    """Mail; several are stored by the same few statements."""
-
-    delivery: Delivery
-
-
-Op = AppendOp | CallOp
 _STOP = object()
 _CHECKPOINT = object()
 
@@ -264,7 +228,7 @@ class Writer:
                     way = Way(way + 1)
                     continue
                 self.trouble = None
-                if _has_news(outcomes):
+                if has_news(outcomes):
                     self._ring()
                 self._deliver(outcomes)
                 return
@@ -292,6 +256,22 @@ class Writer:
                 self._deliver([(op, explained) for op in ops])
                 return
             self._closing.wait(0.5 if waits else 0.05 * attempts)
+            if waits and ops:
+                ops += self._queued_meanwhile(explained)
+
+    def _queued_meanwhile(self, explained: StoreError) -> list[AppendOp]:
+        """Appends that came while others wait; whatever else came fails, or it would wait behind them."""
+        appends: list[AppendOp] = []
+        with contextlib.suppress(queue.Empty):
+            while (item := self._queue.get_nowait()) is not _STOP:
+                if isinstance(item, AppendOp):
+                    appends.append(item)
+                elif isinstance(item, CallOp):
+                    self._deliver([(item, explained)])
+                elif isinstance(item, Lending):
+                    item.end(explained)
+            self._queue.put(_STOP)
+        return appends
 
     def _lend(self, lending: Lending) -> None:
         """A transaction of the user's own, between two of ours."""
@@ -439,14 +419,17 @@ class Writer:
         now = clock.monotonic_us()
         if now >= self._look_at:
             self._look()
-        give_up, delay_s = now + _BUSY_US, 0.0002
+        delay_s = 0.0002
         while True:
             try:
                 self._transaction.execute("BEGIN IMMEDIATE")
                 break
-            except apsw.BusyError:
-                if clock.monotonic_us() > (now + _LAST_US if self._closing.is_set() else give_up):
+            except apsw.BusyError as error:
+                waited_us = clock.monotonic_us() - now
+                if waited_us > (_LAST_US if self._closing.is_set() else _BUSY_US):
                     raise
+                if waited_us > _LONG_US:
+                    self.trouble = str(explain(error, self._path))
                 jitter = 0.5 + clock.monotonic_us() % 1000 / 1000  # processes are not in step by the microsecond
                 time.sleep(delay_s * jitter)
                 delay_s = min(delay_s * 2, 0.02)
@@ -553,36 +536,7 @@ class Writer:
             loops.setdefault(self._loop if isinstance(op, AppendOp) else op.loop, []).append((op, outcome))
         for loop, mine in loops.items():
             with contextlib.suppress(RuntimeError):  # that loop is closed: nobody is left to be told
-                loop.call_soon_threadsafe(_tell, loop, mine)
-
-
-def _has_news(outcomes: list[tuple[Op, Any]]) -> bool:
-    """Whether somebody else has something to do now."""
-    for op, outcome in outcomes:
-        if isinstance(op, AppendOp):
-            append = op.append
-            if (append.release and append.row.wake_at is not None) or append.tell is not None:
-                return True
-        elif isinstance(outcome, Sent):
-            if outcome.is_new:
-                return True
-        elif op.rings and outcome and not isinstance(outcome, BaseException):
-            return True
-    return False
-
-
-def _tell(loop: asyncio.AbstractEventLoop, outcomes: list[tuple[Op, Any]]) -> None:
-    for op, outcome in outcomes:
-        try:
-            if isinstance(op, AppendOp):
-                op.acknowledge(outcome)
-            elif not op.future.done():
-                if isinstance(outcome, BaseException):
-                    op.future.set_exception(outcome)
-                else:
-                    op.future.set_result(outcome)
-        except Exception as error:  # one callback's bug must not keep the news from the others
-            loop.call_exception_handler({"message": "an acknowledgement raised", "exception": error})
+                loop.call_soon_threadsafe(tell_all, loop, mine)
 
 
 def _as_store_error(error: Exception, path: str) -> HoldfastError:
