@@ -47,6 +47,16 @@ async def waiting() -> str:
     return await hf.receive(("word", str))
 
 
+@hf.agent
+async def reading() -> None:
+    while True:
+        await post(await hf.receive(("number", int)))
+
+
+async def is_parked(app: hf.Holdfast, run: hf.Run[Any], count: int) -> bool:
+    return len(done) == count and executed(app) is None and await run.status() == "waiting"
+
+
 class Past:
     """What a store had of a run, to be put in place again."""
 
@@ -63,8 +73,10 @@ class Past:
         head = self._row[columns.index("head_seq")]
         marks = [f"${n}" if self._is_postgres else "?" for n in range(1, len(columns) + 1)]
         values = [f"{name} = {mark}" for name, mark in zip(columns, marks, strict=True)]
+        mail = self._row[columns.index("mail")]
         await self._execute(
             f"delete from {self._table('records')} where run_id = 'r' and seq > {head}",
+            f"delete from {self._table('mailbox')} where run_id = 'r' and number > {mail}",
             (f"update {self._table('runs')} set {', '.join(values)} where id = 'r'", self._row),
         )
 
@@ -214,6 +226,34 @@ def test_a_run_that_is_parked_too_late_is_blocked(url: str, caplog: pytest.LogCa
             with pytest.raises(hf.RunBlocked, match="history went backwards"):
                 await run.result(60)
             assert len(events(caplog, "run.backwards")) == 1
+
+    asyncio.run(story())
+
+
+def test_a_run_that_was_parked_then_and_now_is_not_taken_up_again(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody writes to it, so nothing is refused: its worker looks when it takes the run up."""
+
+    async def story() -> None:
+        global allowed
+        allowed = 10
+        async with hf.connect(url, agents=[reading], settings=SETTINGS) as app:
+            run = await app.start(reading(), id="r")
+            past = Past(url)
+            for n in range(2):
+                await run.send("number", n)
+                await eventually(lambda count=n + 1: is_parked(app, run, count))  # type: ignore[misc]
+                if n == 0:
+                    await past.keep()
+            await past.put_back()
+            await run.send("number", 2)
+            with pytest.raises(hf.RunBlocked, match="history went backwards"):
+                await run.result(60)
+            (told,) = events(caplog, "run.backwards")
+            assert told["effects"] == ["post#2"]
+            assert done == [0, 1]
+            await run.resume()
+            await eventually(lambda: len(done) > 2)
+            await run.cancel()
 
     asyncio.run(story())
 

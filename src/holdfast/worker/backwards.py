@@ -2,20 +2,22 @@
 
 A fail-over that lost commits does that, and a backup that was put in place under a live worker. Whoever executed the
 run on from there would do again what had been done since, without knowing of it. The process that lost the run is the
-only one that knows. So it looks, whenever the store refuses its writes, whether the last record that it was told is
-stored is there. A take-over keeps it. If it is gone, the run is blocked, whoever has it by now, with what was done.
+only one that knows. So it looks, whenever the store refuses its writes and before it takes the run up again, whether
+the last record that it was told is stored is there. A take-over keeps it. If it is gone, the run is blocked, whoever
+has it by now, with what was done. That is said once: a person who has the run go on knows.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast import control
 from holdfast.journal.journal import Journal
 from holdfast.journal.tombstones import is_elsewhere, is_empty
-from holdfast.model import Kind, RunId, RunRow, Status
+from holdfast.model import Kind, Record, RunId, RunRow, Status
 from holdfast.store.base import Store
 from holdfast.telemetry import warn
 
@@ -40,15 +42,32 @@ class Pasts:
 
     def __init__(self) -> None:
         self._known: OrderedDict[RunId, Known] = OrderedDict()
+        self._told: dict[RunId, bytes] = {}  # the last record of runs that were blocked for it
 
     def __getitem__(self, run_id: RunId) -> Known | None:
         return self._known.get(run_id)
 
     def keep(self, known: Known) -> None:
+        if self._told.get(known.run_id) == known.hash:
+            return
         self._known[known.run_id] = replace(known, acted=known.acted[-_SHOWN:])
         self._known.move_to_end(known.run_id)
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
+
+    def told(self, known: Known) -> None:
+        """Somebody was told that this is lost."""
+        self._told[known.run_id] = known.hash
+        self._known.pop(known.run_id, None)
+
+    def refusal(self, row: RunRow, records: Sequence[Record]) -> dict[str, Any] | None:
+        """Why a run must not be taken up again here: the store has lost what it had when it was executed last."""
+        known = self._known.get(row.id)
+        if known is None or _has_past(known, records):
+            return None
+        reason = _reason(row, known, _unknown_effects(known, records))
+        _tell(row, known, reason, Status.blocked)
+        return reason
 
 
 async def look_back(store: Store, journal: Journal, pasts: Pasts) -> None:
@@ -58,7 +77,8 @@ async def look_back(store: Store, journal: Journal, pasts: Pasts) -> None:
     pasts.keep(known)
     if journal.ousted:
         journal.ousted = False
-        await block_if_backwards(store, known)
+        if await block_if_backwards(store, known):
+            pasts.told(known)
 
 
 async def block_if_backwards(store: Store, known: Known) -> bool:
@@ -74,13 +94,26 @@ async def block_if_backwards(store: Store, known: Known) -> bool:
         records = await store.records(row.id, after=first - 1)
         if any((record.seq, record.hash) == (known.seq, known.hash) for record in records):
             return False  # somebody else has it, and all of its past
-        there = {(record.seq, record.key) for record in records if record.kind == Kind.intent}
-        reason = _reason(row, known, [key for seq, key in known.acted if (seq, key) not in there])
+        reason = _reason(row, known, _unknown_effects(known, records))
         is_stopped = row.status.is_final or row.status in (Status.quarantined, Status.blocked)
         if is_stopped or await control.block(store, row, reason):
-            found = {"here": known.seq, "there": row.head_seq, "effects": reason["effects"]}
-            warn("run.backwards", run=row.id, status=row.status if is_stopped else Status.blocked, **found)
+            _tell(row, known, reason, row.status if is_stopped else Status.blocked)
             return not is_stopped
+
+
+def _has_past(known: Known, records: Sequence[Record]) -> bool:
+    """`records`: all of them, from the first."""
+    return known.seq == 0 or (len(records) >= known.seq and records[known.seq - 1].hash == known.hash)
+
+
+def _unknown_effects(known: Known, records: Sequence[Record]) -> list[str]:
+    there = {(record.seq, record.key) for record in records if record.kind == Kind.intent}
+    return [key for seq, key in known.acted if (seq, key) not in there]
+
+
+def _tell(row: RunRow, known: Known, reason: dict[str, Any], status: Status) -> None:
+    found = {"here": known.seq, "there": row.head_seq, "effects": reason["effects"]}
+    warn("run.backwards", run=row.id, status=status, **found)
 
 
 def _reason(row: RunRow, known: Known, effects: list[str]) -> dict[str, Any]:

@@ -341,9 +341,9 @@ class Executor:
             claimed, owner=self.lease.worker_id, expected_epoch=row.epoch, expected_owner=row.owner
         ):
             return False
-        loop_reason = None
-        if row.owner is not None and row.claims >= self.settings.crash_limit:
-            loop_reason = crash_loop(row, records)
+        refusal = self.pasts.refusal(row, records)
+        if refusal is None and row.owner is not None and row.claims >= self.settings.crash_limit:
+            refusal = crash_loop(row, records)
         self._execute(
             replace(claimed, owner=self.lease.worker_id),
             records,
@@ -351,7 +351,7 @@ class Executor:
             mail=mail,
             claim_note=self._claim_note(self.agents[row.agent], row.owner, proof, act),
             reopen=reopen,
-            refuse=loop_reason,
+            refuse=refusal,
         )
         self.started.add(run_id)
         return True
@@ -412,7 +412,7 @@ class Executor:
             mail=mail,
             claim_note=self._plain_claim_note(self.agents[row.agent], before.owner, proof),
             reopen=("unknown", "a retry that was cut off") if is_cut_off else None,
-            refuse=crash_loop(before, records) if is_loop else None,
+            refuse=self.pasts.refusal(row, records) or (crash_loop(before, records) if is_loop else None),
         )
 
     async def _quarantine(self, run_id: RunId, error: CorruptJournal) -> None:

@@ -36,6 +36,8 @@ class Strays:
                 known = self._pasts[run_id]
                 if known is None or not await block_if_backwards(self._store, known):
                     await self._give_back(run_id, epoch, worker_id)
+                else:
+                    self._pasts.told(known)
 
     async def _give_back(self, run_id: RunId, epoch: int, worker_id: WorkerId) -> None:
         row = await self._store.run(run_id)
