@@ -1,4 +1,4 @@
-"""A recorded result that is None, zero or empty is a result: it is never asked for again (F84)."""
+"""A recorded result that is None, zero or empty is a result: it is never asked for again."""
 
 from __future__ import annotations
 

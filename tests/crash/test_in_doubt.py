@@ -302,7 +302,7 @@ def test_a_post_that_is_never_answered_can_be_verified(place: Place, silent: typ
     assert (place.result, silent.orders) == ("verified", 1)
 
 
-# F100: the result cannot be stored after the effect happened
+# the result cannot be stored after the effect happened
 
 
 def test_an_effect_whose_result_cannot_be_stored_is_kept_and_never_repeated() -> None:

@@ -167,7 +167,7 @@ def kill(number: int) -> str:
     return f"{WRITES}:signal=KILL:when={number}"
 
 
-# F01: kill -9 at every system call that changes a file
+# kill -9 at every system call that changes a file
 
 
 def test_killed_at_any_write_of_the_writers_thread(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_killed_at_any_write_of_any_thread(lanes: list[Lane], template: Path, tm
     print(ended)
 
 
-# F05, F06: the disk reports errors. 4 is a clear message of ours on standard error.
+# the disk reports errors. 4 is a clear message of ours on standard error.
 
 
 def test_a_failed_sync_is_never_taken_for_success(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_failed_read_is_a_clear_error(lanes: list[Lane], template: Path, tmp_p
     print(ended)
 
 
-# F07: the disk is full
+# the disk is full
 
 
 def test_a_disk_that_is_full_for_a_while_only_delays_a_run(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def fill(ballast: Path) -> None:
         file.write(b"\0" * (free.f_bavail * free.f_frsize - 120_000))
 
 
-# F17: the disk is slow
+# the disk is slow
 
 
 def test_a_slow_disk_does_not_hold_up_the_event_loop(template: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An error of the user's code that looks like one of ours or of the store's is the user's error (F86)."""
+"""An error of the user's code that looks like one of ours or of the store's is the user's error."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ Live = Callable[[Callable[[Place], Awaitable[None]]], None]
 
 
 def test_a_worker_that_is_told_to_go_hands_over_at_once_and_nothing_is_done_again(live: Live) -> None:
-    """F37"""
 
     async def story(place: Place) -> None:
         runs = [await place.app.start(agents.busy_until("gate")) for _ in range(3)]
@@ -39,7 +38,6 @@ def test_a_worker_that_is_told_to_go_hands_over_at_once_and_nothing_is_done_agai
 
 
 def test_a_body_under_way_is_let_end_before_its_worker_goes(live: Live) -> None:
-    """F37"""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.looks_on("gate", 5))
@@ -61,7 +59,6 @@ def test_a_body_under_way_is_let_end_before_its_worker_goes(live: Live) -> None:
 
 
 def test_a_worker_that_is_killed_while_it_leaves_loses_nothing(live: Live) -> None:
-    """F37"""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.looks_on("gate", 5))
@@ -82,7 +79,7 @@ def test_a_worker_that_is_killed_while_it_leaves_loses_nothing(live: Live) -> No
 
 
 def test_a_body_that_takes_too_long_is_cut_off_and_done_again_elsewhere(live: Live) -> None:
-    """F37: `drain_s` is all it gets."""
+    """`drain_s` is all it gets."""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.looks_on("gate", 2))

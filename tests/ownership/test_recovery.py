@@ -29,7 +29,7 @@ async def orphans(place: Place, count: int, **options: Any) -> tuple[list[hf.Run
 
 @pytest.mark.postgres
 def test_two_workers_that_find_the_same_runs_share_them(live: Live) -> None:
-    """F22: each run is claimed and executed by exactly one of them."""
+    """Each run is claimed and executed by exactly one of them."""
 
     async def story(place: Place) -> None:
         runs, dead = await orphans(place, 50)
@@ -52,7 +52,7 @@ def test_two_workers_that_find_the_same_runs_share_them(live: Live) -> None:
 
 
 def test_runs_that_are_started_while_another_worker_looks_for_orphans_are_not_adopted(live: Live) -> None:
-    """F23: who owns a run is in its row, whatever its age."""
+    """Who owns a run is in its row, whatever its age."""
 
     async def story(place: Place) -> None:
         settings = hf.Settings(lease_s=LEASE_S, renew_s=0.2, sweep_s=0.05)
@@ -67,7 +67,6 @@ def test_runs_that_are_started_while_another_worker_looks_for_orphans_are_not_ad
 
 
 def test_a_run_that_kills_its_process_is_blocked_and_the_others_are_not(live: Live) -> None:
-    """F29"""
 
     async def story(place: Place) -> None:
         poison = await place.app.start(agents.poison())
@@ -108,19 +107,16 @@ async def restarts(place: Place, count: int) -> None:
 
 
 def test_a_run_that_gets_further_each_time_is_no_crash_loop(live: Live) -> None:
-    """F30"""
     live(lambda place: restarts(place, 5))
 
 
 @pytest.mark.prove
 def test_a_run_that_gets_further_in_thirty_restarts_is_no_crash_loop(live: Live) -> None:
-    """F30"""
     live(lambda place: restarts(place, 30))
 
 
 @pytest.mark.corrupts
 def test_one_corrupt_run_does_not_strand_nine_others(live: Any, tmp_path: Any, nursery: Any) -> None:
-    """F27"""
 
     async def story(place: Place) -> None:
         runs, _ = await orphans(place, 10)
@@ -160,18 +156,16 @@ async def stampede(place: Place, count: int, concurrency: int) -> None:
 
 
 def test_many_orphans_at_once_are_taken_up_a_few_at_a_time(live: Live) -> None:
-    """F31"""
     live(lambda place: stampede(place, 60, 7))
 
 
 @pytest.mark.prove
 def test_three_hundred_orphans_are_taken_up_twenty_at_a_time(live: Live) -> None:
-    """F31"""
     live(lambda place: stampede(place, 300, 20))
 
 
 def test_when_the_only_worker_that_looked_is_killed_the_next_one_notices_before_its_lease_is_over(live: Live) -> None:
-    """F26: no worker is special."""
+    """No worker is special."""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
@@ -189,7 +183,7 @@ def test_when_the_only_worker_that_looked_is_killed_the_next_one_notices_before_
 
 
 def test_workers_of_the_same_kind_have_different_ids_each_time(live: Live) -> None:
-    """F24: a new process is never taken for the one it replaces."""
+    """A new process is never taken for the one it replaces."""
 
     async def story(place: Place) -> None:
         workers = [place.worker() for _ in range(3)]

@@ -19,7 +19,6 @@ Live = Callable[[Callable[[Place], Awaitable[None]]], None]
 
 
 def test_a_step_that_blocks_the_loop_for_longer_than_a_lease_is_named_and_keeps_its_run(live: Live) -> None:
-    """F32"""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.stuck("gate"))
@@ -41,7 +40,7 @@ def test_a_step_that_blocks_the_loop_for_longer_than_a_lease_is_named_and_keeps_
 
 
 def test_a_loop_that_is_dead_for_good_is_taken_over_from(live: Live) -> None:
-    """F33: a thread that renews the lease is no proof that anything works."""
+    """A thread that renews the lease is no proof that anything works."""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.stuck("gate"))
@@ -73,7 +72,7 @@ def early() -> Iterator[None]:
 
 @pytest.mark.parametrize("shift_s", [-600, 600])
 def test_a_worker_with_a_wrong_clock_keeps_its_runs_and_lets_others_keep_theirs(live: Live, shift_s: int) -> None:
-    """F34: leases are of a clock that nobody can move."""
+    """Leases are of a clock that nobody can move."""
 
     async def story(place: Place) -> None:
         with early():
@@ -94,7 +93,6 @@ def test_a_worker_with_a_wrong_clock_keeps_its_runs_and_lets_others_keep_theirs(
 
 @pytest.mark.parametrize("shift_s", [-600, 600])
 def test_timers_of_a_worker_with_a_wrong_clock_are_neither_lost_nor_fire_twice(live: Live, shift_s: int) -> None:
-    """F35"""
 
     async def story(place: Place) -> None:
         with early():
@@ -115,7 +113,7 @@ def test_timers_of_a_worker_with_a_wrong_clock_are_neither_lost_nor_fire_twice(l
 
 
 def test_a_run_that_is_ready_is_executed_by_a_worker_whose_clock_is_behind(live: Live) -> None:
-    """F35: it waits for no time, so no clock keeps it from being executed."""
+    """It waits for no time, so no clock keeps it from being executed."""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.one_look(1))
@@ -128,7 +126,7 @@ def test_a_run_that_is_ready_is_executed_by_a_worker_whose_clock_is_behind(live:
 def test_a_clock_that_jumps_under_a_worker_fires_each_timer_once_and_costs_it_no_run(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F35: thirty days ahead, and an hour back."""
+    """Thirty days ahead, and an hour back."""
 
     async def story(place: Place) -> None:
         monkeypatch.setenv(VARIABLE, str(place.ledger.path))

@@ -45,7 +45,6 @@ async def stopped_at(place: Place, call: hf.Call[Any], point: str, *, signals: i
 
 
 def test_a_step_of_a_zombie_leaves_no_trace(live: Live) -> None:
-    """F20"""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
@@ -67,7 +66,6 @@ def test_a_step_of_a_zombie_leaves_no_trace(live: Live) -> None:
 
 
 def test_an_effect_of_a_zombie_is_in_doubt_and_begins_once_more_at_most(live: Live) -> None:
-    """F20"""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.in_an_effect("gate"))
@@ -100,7 +98,6 @@ KINDS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.postgres
 def test_what_a_zombie_goes_on_to_write_is_refused_whatever_it_is(live: Live) -> None:
-    """F21"""
 
     async def story(place: Place) -> None:
         runs = {kind: await place.app.start(agent(kind)) for kind, (agent, _) in KINDS.items()}
@@ -149,7 +146,6 @@ def test_a_worker_that_lost_its_runs_is_a_worker_again(live: Live) -> None:
 
 
 def test_a_zombie_whose_row_was_removed_is_refused_its_renewal_and_loses_its_runs(live: Live) -> None:
-    """F21"""
 
     async def story(place: Place) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
@@ -202,7 +198,7 @@ QUICK_POINTS = ("effect.after_body@1", "park.before@1")
     "point", [pytest.param(each, marks=() if each in QUICK_POINTS else pytest.mark.prove) for each in POINTS]
 )
 def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
-    """F20, F21: stopped there, taken over, woken up while the other one works or after it has ended."""
+    """Stopped there, taken over, woken up while the other one works or after it has ended."""
 
     async def story(place: Place) -> None:
         run, old = await stopped_at(place, agents.everything(), point, signals=1)
@@ -229,7 +225,7 @@ def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
 
 @pytest.mark.postgres
 def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: Live) -> None:
-    """F20: it was stopped while it waited for the commit, and finds its lease expired."""
+    """It was stopped while it waited for the commit, and finds its lease expired."""
 
     async def story(place: Place) -> None:
         run, old = await stopped_at(place, agents.posts(), "append.after_commit@1")
@@ -265,7 +261,7 @@ def test_a_worker_that_is_stopped_inside_a_transaction_holds_everybody_up_and_lo
 
 @pytest.mark.parametrize("what", ["ask", "child"])
 def test_a_zombie_asks_and_starts_nothing_for_a_run_that_was_cancelled_meanwhile(live: Live, what: str) -> None:
-    """F21: what leaves a run is not in its journal, so the fence of the journal does not hold it."""
+    """What leaves a run is not in its journal, so the fence of the journal does not hold it."""
 
     async def story(place: Place) -> None:
         # That it asks is on disk, the question is not; likewise the child.

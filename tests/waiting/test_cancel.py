@@ -61,7 +61,6 @@ def test_a_body_under_way_is_cancelled_before_the_answer_is_given(tmp_path: Path
 
 @pytest.mark.parametrize("times", [500, pytest.param(2000, marks=pytest.mark.prove)])
 def test_cancel_and_completion_race_and_the_answer_is_the_truth(tmp_path: Path, times: int) -> None:
-    """F60."""
     seed = random.randrange(10**6)
     chance = random.Random(seed)
     url = str(tmp_path / "s.db")
@@ -164,7 +163,6 @@ async def returns_anyway() -> str:
 
 @pytest.mark.parametrize("agent", [shielded, waiting_for, returns_anyway], ids=lambda agent: agent.name)
 def test_code_that_swallows_its_cancellation_is_stopped(agent: hf.Agent[[], Any], tmp_path: Path) -> None:
-    """F61."""
 
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
@@ -181,7 +179,7 @@ def test_code_that_swallows_its_cancellation_is_stopped(agent: hf.Agent[[], Any]
 
 @pytest.mark.prove  # it is given some seconds first
 def test_a_worker_with_code_that_does_not_stop_stops(place: Place) -> None:
-    """F61: the run is over, and the process ends when it is told to."""
+    """The run is over, and the process ends when it is told to."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -292,7 +290,7 @@ def test_cancelling_survives_a_kill_at_every_point(drive: Any, tmp_path: Path, n
 
 @pytest.mark.parametrize("state", ["waiting", "sleeping", "queued", "paused"])
 def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, place: Place) -> None:
-    """F62: no worker is alive."""
+    """No worker is alive."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -432,7 +430,7 @@ def test_children_of_a_parked_run_follow_without_a_worker(place: Place) -> None:
 
 
 def test_kill_ends_a_run_whose_code_blocks_its_worker(place: Place) -> None:
-    """F61: final at once; what its code does afterwards is refused."""
+    """Final at once; what its code does afterwards is refused."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -454,7 +452,7 @@ def test_kill_ends_a_run_whose_code_blocks_its_worker(place: Place) -> None:
 
 
 def test_kill_ends_a_run_whose_worker_stands_still(place: Place) -> None:
-    """F21: the zombie wakes up, and all it writes is refused."""
+    """The zombie wakes up, and all it writes is refused."""
 
     async def run() -> None:
         async with place.client() as app:

@@ -268,7 +268,6 @@ def test_pause_and_resume_in_quick_succession_lose_nothing(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("state", ["running", "waiting"])
 def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: str, place: Place) -> None:
-    """F68."""
 
     async def run() -> None:
         async with place.client() as app, place.client() as other:
@@ -300,7 +299,6 @@ def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: st
 
 @pytest.mark.postgres
 def test_resuming_a_paused_run_twenty_times_at_once_makes_one_execution(place: Place) -> None:
-    """F68."""
 
     async def run() -> None:
         async with place.client() as app, place.client() as other:
@@ -318,7 +316,6 @@ def test_resuming_a_paused_run_twenty_times_at_once_makes_one_execution(place: P
 
 
 def test_a_run_paused_for_two_weeks_goes_on_with_new_code(tmp_path: Path) -> None:
-    """F64."""
     url = str(tmp_path / "s.db")
     done: list[str] = []
 
@@ -363,7 +360,6 @@ def test_a_run_paused_for_two_weeks_goes_on_with_new_code(tmp_path: Path) -> Non
 
 
 def test_a_worker_with_a_clock_two_weeks_ahead_resumes_it(place: Place) -> None:
-    """F64."""
 
     async def run() -> None:
         async with place.client() as app:

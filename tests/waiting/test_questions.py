@@ -256,7 +256,6 @@ def test_a_late_answer_is_told_that_the_question_has_expired(tmp_path: Path) -> 
 
 
 def test_the_second_decision_is_told_who_made_the_first(tmp_path: Path) -> None:
-    """F65."""
 
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[careful]) as app:
@@ -277,7 +276,7 @@ def test_the_second_decision_is_told_who_made_the_first(tmp_path: Path) -> None:
 
 
 def test_of_approve_and_reject_at_once_exactly_one_wins(tmp_path: Path) -> None:
-    """F65: two hundred times, from two connections."""
+    """Two hundred times, from two connections."""
     url = str(tmp_path / "s.db")
     chance = random.Random(5)
 
@@ -313,7 +312,7 @@ def test_of_approve_and_reject_at_once_exactly_one_wins(tmp_path: Path) -> None:
 
 
 def test_an_answer_at_the_due_time_counts_or_is_refused(tmp_path: Path) -> None:
-    """F49: two hundred times, at the due time give or take a millisecond, and some surely before and after it."""
+    """Two hundred times, at the due time give or take a millisecond, and some surely before and after it."""
 
     @hf.agent
     async def quick(limit: float) -> str:
@@ -419,7 +418,7 @@ async def answer_rounds(place: Place, app: hf.Holdfast, rounds: int) -> object:
 
 
 def test_five_rounds_of_review_with_a_crash_in_each(place: Place) -> None:
-    """F66: earlier answers are replayed, effects are not repeated, and each question has an id of its own."""
+    """Earlier answers are replayed, effects are not repeated, and each question has an id of its own."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -443,7 +442,7 @@ def test_five_rounds_of_review_with_a_crash_in_each(place: Place) -> None:
 
 
 def test_review_survives_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -> None:
-    """F66; `notify=` tells of each question once."""
+    """`notify=` tells of each question once."""
 
     async def drive(place: Place, app: hf.Holdfast) -> object:
         return await answer_rounds(place, app, 2)

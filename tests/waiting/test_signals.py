@@ -35,7 +35,6 @@ async def undeclared() -> int:
 
 
 def test_one_that_is_sent_before_anybody_waits_is_delivered(tmp_path: Path) -> None:
-    """F40."""
     may_wait = asyncio.Event()
 
     @hf.step
@@ -91,7 +90,7 @@ def test_those_that_are_sent_while_the_worker_is_down_are_delivered(place: Place
 
 @pytest.mark.postgres
 def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(place: Place) -> None:
-    """F41: the process stands still after it has looked for mail and before it gives the run up."""
+    """The process stands still after it has looked for mail and before it gives the run up."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -107,7 +106,7 @@ def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(plac
 
 
 def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Place) -> None:
-    """F42: its former owner stands still and cannot hear the bell; whoever else works finds it by looking."""
+    """Its former owner stands still and cannot hear the bell; whoever else works finds it by looking."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -126,7 +125,7 @@ def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Place) 
 
 @pytest.mark.sqlite_alone("its bell is a file")
 def test_one_is_delivered_when_the_bell_is_gone(place: Place) -> None:
-    """F42: nobody is told of it; it is found by looking."""
+    """Nobody is told of it; it is found by looking."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -190,7 +189,6 @@ def interleavings(folder: Path, *, rounds: int, seed: int) -> None:
 
 
 def test_random_interleavings_of_sending_and_waiting_lose_nothing(tmp_path: Path) -> None:
-    """F40."""
     interleavings(tmp_path, rounds=250, seed=1)
 
 
@@ -203,7 +201,6 @@ def test_ten_thousand_random_interleavings_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_one_that_is_sent_twice_is_delivered_once(tmp_path: Path) -> None:
-    """F43."""
 
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[collects]) as app, Clock(app) as clock:
@@ -220,7 +217,7 @@ def test_one_that_is_sent_twice_is_delivered_once(tmp_path: Path) -> None:
 
 
 def test_an_acknowledgement_that_was_lost_can_be_asked_for_again(place: Place) -> None:
-    """F43: the sender dies after its signal was stored and before it heard of it; its retry changes nothing."""
+    """The sender dies after its signal was stored and before it heard of it; its retry changes nothing."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -301,7 +298,6 @@ def test_an_agent_that_declares_nothing_takes_what_fits_and_notes_what_does_not(
 
 
 def test_a_run_that_has_ended_or_does_not_exist_takes_nothing(tmp_path: Path) -> None:
-    """F44."""
 
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[collects]) as app:
@@ -340,7 +336,6 @@ def test_what_was_sent_and_never_received_is_told_at_the_end(tmp_path: Path) -> 
 
 
 def test_a_receive_that_loses_a_race_leaves_its_message(tmp_path: Path) -> None:
-    """F45."""
 
     @hf.agent(signals=[number, word])
     async def races() -> list[Any]:
@@ -367,7 +362,7 @@ def test_a_receive_that_loses_a_race_leaves_its_message(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_early", [True, False])
 def test_both_messages_of_a_race_are_delivered_one_after_the_other(is_early: bool, tmp_path: Path) -> None:
-    """F45: both are there before the race begins, or come together."""
+    """Both are there before the race begins, or come together."""
 
     async def run() -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[agents.chooses]) as app:
@@ -396,7 +391,7 @@ def test_both_messages_of_a_race_are_delivered_whatever_crashes(tmp_path: Path, 
 
 @pytest.mark.parametrize("commit", [1, 2, 3])
 def test_a_message_and_a_timeout_that_were_both_decided_leave_the_message(commit: int, place: Place) -> None:
-    """F45: it came in time, nobody worked, and whoever finds both of them dies after a commit."""
+    """It came in time, nobody worked, and whoever finds both of them dies after a commit."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -412,7 +407,6 @@ def test_a_message_and_a_timeout_that_were_both_decided_leave_the_message(commit
 
 
 def test_a_message_that_comes_after_the_timeout_is_for_the_next_receive(tmp_path: Path) -> None:
-    """F45, F49."""
 
     @hf.agent(signals=[number])
     async def twice() -> list[int]:
@@ -451,7 +445,7 @@ def test_a_message_that_comes_after_the_timeout_is_for_the_next_receive(tmp_path
 
 
 def test_a_timeout_and_a_message_at_the_same_time_have_one_outcome(tmp_path: Path) -> None:
-    """F49: sent at the due time, give or take a millisecond; taken or left, never both and never neither."""
+    """Sent at the due time, give or take a millisecond; taken or left, never both and never neither."""
 
     @hf.agent(signals=[number])
     async def impatient(limit: float) -> list[int]:
@@ -502,7 +496,7 @@ def test_a_signal_to_a_paused_run_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.postgres
 def test_signals_survive_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -> None:
-    """F40, F43: every one is received once and in order, whatever dies."""
+    """Every one is received once and in order, whatever dies."""
 
     async def drive(place: Place, app: hf.Holdfast) -> object:
         run = await app.start(agents.collect(3), id="r")

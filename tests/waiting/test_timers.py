@@ -122,7 +122,7 @@ def test_outside_of_a_run_and_inside_a_body_it_is_an_ordinary_sleep(tmp_path: Pa
 
 
 def test_after_kill_9_in_the_middle_only_the_rest_is_slept(place: Place) -> None:
-    """F48: half an hour later another process takes it up."""
+    """Half an hour later another process takes it up."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -151,7 +151,6 @@ def test_after_kill_9_in_the_middle_only_the_rest_is_slept(place: Place) -> None
 
 
 def test_what_was_recorded_as_due_does_not_move_however_often_the_run_is_taken_up(place: Place) -> None:
-    """F48."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -179,7 +178,6 @@ def test_what_was_recorded_as_due_does_not_move_however_often_the_run_is_taken_u
 
 
 def test_what_became_due_while_nobody_worked_happens_once(place: Place) -> None:
-    """F47."""
 
     async def run() -> None:
         async with place.client() as app:
@@ -220,7 +218,7 @@ DECISIONS = ("append.before_commit@2", "append.after_commit@2")
 
 @pytest.mark.parametrize("what", ["receive", "sleep", "step", "ask"])
 def test_a_timeout_that_was_decided_stays_decided(what: str, tmp_path: Path, nursery: Nursery) -> None:
-    """F49: killed between the decision and its outcome, before it and after it."""
+    """Killed between the decision and its outcome, before it and after it."""
 
     async def drive(place: Place, app: hf.Holdfast) -> object:
         run = await app.start(agents.impatient(what), id="r")
