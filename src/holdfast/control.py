@@ -493,8 +493,14 @@ async def cancel(
             except RunFinished as finished:
                 return Status(finished.status)
             return None
-        if not kill and cleans_up and await resume(store, run_id, by=by, note=note):
-            continue  # paused with something to undo: it goes on, to be cancelled
+        if not kill and cleans_up:  # paused with something to undo: it goes on, to be cancelled, in one commit
+            told = [(Kind.noted, "cancel", act)]
+            if await _amend(
+                store, row, told, status=Status.queued, reason=_kept(row.reason), wake_at=ready_us(), cancels=True
+            ):
+                store.ring()
+                return None
+            continue
         records: list[tuple[Kind, str, dict[str, Any] | None]] = [(Kind.noted, "cancel", {**act, **_seized(row, dead)})]
         if doubts := await _open_effects(store, row):  # nobody is asked about them any more
             records.append((Kind.noted, "left in doubt", {"effects": doubts}))
@@ -537,6 +543,7 @@ async def _amend(
     reason: dict[str, Any] | None,
     wake_at: int | None,
     seize: bool = False,
+    cancels: bool = False,
 ) -> bool:
     """Append to the journal of a run that nobody has, with a new status; False if it was changed in between."""
     check_row(row)
@@ -549,7 +556,11 @@ async def _amend(
         previous = record_hash(previous, seq, epoch, row.generation, "", kind, name, 1, 0, at, 0, "", None, payload)
         records.append(Record(seq, epoch, row.generation, "", kind, name, 1, 0, at, 0, "", None, payload, previous))
     tell = child_ended(row.parent_id, row.id, status) if status.is_final and row.parent_id is not None else None
-    summary = {k: v for k, v in row.summary.items() if k not in ("progress", "held", "cancelling")}
+    summary = row.summary
+    if status.is_final:
+        summary = {k: v for k, v in row.summary.items() if k not in ("progress", "held", "cancelling")}
+    elif cancels:
+        summary = {**row.summary, "cancelling": True}
     changed = replace(
         row,
         status=status,
@@ -560,7 +571,7 @@ async def _amend(
         head_hash=previous,
         updated_at=at,
         owner=None,
-        summary=summary if status.is_final else row.summary,
+        summary=summary,
     )
     append = Append(seal_row(changed), row.head_seq, row.head_hash, tuple(records), mail=row.mail, tell=tell)
     return await store.amend(append, seize=seize)

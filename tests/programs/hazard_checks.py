@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from holdfast.history import note_of
 from holdfast.model import OUTCOMES, Kind, Status
 from holdfast.testing import Ledger, check_history
 from tests.programs.agents import Deed, program
@@ -163,6 +164,8 @@ def _open_intents(scene: Scene, told: Told) -> Iterator[str]:
             last[record.key] = record.kind
         elif record.kind == Kind.noted and record.name == "held":
             last[record.key] = Kind.noted
+        elif record.kind == Kind.settled and note_of(record)["verdict"] == "not_landed":
+            last[record.key] = Kind.settled  # it did not happen: it is tried again, or the run is cancelled before that
     if told.row.status is Status.cancelled:  # nobody is asked any more, but it is said
         said = [record.payload or "" for record in told.records if record.name == "left in doubt"]
         last = {key: kind for key, kind in last.items() if not any(f'"{key}"' in text for text in said)}

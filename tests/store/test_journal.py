@@ -11,9 +11,10 @@ from typing import Any, ParamSpec
 
 import pytest
 
+from holdfast import clock
 from holdfast.config import Settings
 from holdfast.journal.journal import Journal
-from holdfast.model import Kind
+from holdfast.model import Kind, RunId, Status
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.testing.samples import ALICE, new_run
@@ -101,3 +102,24 @@ async def test_of_a_run_that_was_lost_nothing_is_waited_for_with_success(tmp_pat
         journal.add(Kind.intent, "act#1", "act")
         with pytest.raises(asyncio.CancelledError):
             await journal.barrier(inline=inline)
+
+
+@pytest.mark.parametrize("before", [0, 248, 249, 250])
+@in_a_loop
+async def test_how_a_run_ended_is_stored_with_its_status_or_not_at_all(
+    tmp_path: Path, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many records wait to be written, and for however long."""
+    async with opened(tmp_path) as (store, journal):
+        journal.store = submitted = Submitted(store)  # type: ignore[assignment]
+        for n in range(before):
+            journal.add(Kind.done, f"s#{n}", "s", payload="1")
+        submitted.count, now = 0, clock.now_us()
+        monkeypatch.setattr("holdfast.journal.journal.now_us", lambda: now + 60_000_000)
+        journal.add(Kind.finished, "", Status.done, payload="1", soon=False)
+        assert submitted.count == 0
+        assert await journal.finish(Status.done)
+        loaded = await store.load(RunId("r"))
+        assert loaded is not None
+        row, records = loaded
+        assert (row.status, records[-1].kind, len(records)) == (Status.done, Kind.finished, before + 2)

@@ -271,3 +271,27 @@ def test_a_paused_run_with_something_to_undo_is_known_as_such_by_who_never_began
         assert UNDONE == ["flight"]
 
     asyncio.run(main())
+
+
+def test_a_paused_run_with_something_to_undo_never_goes_on_uncancelled(tmp_path: Path) -> None:
+    """That it goes on and that it is cancelled is one commit: whoever takes it up knows both."""
+    url = str(tmp_path / "runs.db")
+
+    async def main() -> None:
+        UNDONE.clear()
+        async with hf.connect(url) as client:
+            async with hf.connect(url, agents=[trip]) as app:
+                run = await app.start(trip(), id="r")
+                await eventually(lambda: CALLS)
+                assert await client.get("r").pause() is hf.Status.paused
+                await noted(run, "paused")
+            before = await client._store.records(run.id)
+            assert await client.get("r").cancel(timeout=0) is hf.Status.cancelled
+            assert await client.get("r").status() is hf.Status.queued
+            assert [r.name for r in await client._store.records(run.id, after=before[-1].seq)] == ["cancel"]
+            assert await client.get("r").pause() is hf.Status.cancelled, "it can only end"
+            async with hf.connect(url, agents=[trip]):
+                await until(client.get("r"), "cancelled")
+        assert (UNDONE, CALLS) == (["flight"], [1])
+
+    asyncio.run(main())

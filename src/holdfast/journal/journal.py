@@ -139,7 +139,7 @@ class Journal:
         payload: str | None = None,
         soon: bool = True,
     ) -> None:
-        """One more record. Not `soon`: something that has it written follows at once."""
+        """One more record. Not `soon`: it is written with what follows at once, and with nothing before that."""
         limit = self._settings.inline_limit
         if payload is not None and len(payload) > limit and kind in _VALUES:
             payload = self._spill(payload, f"the result of {key}")
@@ -152,9 +152,11 @@ class Journal:
                 self._undurable_since_us = monotonic_us()
         self._drafts.append((kind, key, name, attempt, tick, at, took, digest, args, payload))
         self._said += 1
+        if not soon:
+            return
         if len(self._drafts) >= _BATCH or at - self._oldest_at > _OLD_US:
             self._form_and_submit(urgent=False)
-        elif soon and not self._turn_scheduled:
+        elif not self._turn_scheduled:
             self._schedule_turn()
 
     def check_size(self, text: str, what: str) -> None:
