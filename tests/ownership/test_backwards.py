@@ -253,7 +253,7 @@ def test_a_run_that_was_parked_then_and_now_is_not_taken_up_again(url: str, capl
             assert done == [0, 1]
             await run.resume()
             await eventually(lambda: len(done) > 2)
-            await run.cancel()
+            await run.cancel(timeout=60)
 
     asyncio.run(story())
 

@@ -116,7 +116,7 @@ def test_a_pruned_run_says_so_wherever_it_is_asked(url: str) -> None:
                     await asked()
             verified = await one.verify_journal()
             assert (verified.is_ok, verified.is_empty) == (True, True)
-            assert await one.cancel() is hf.Status.done
+            assert await one.cancel(timeout=60) is hf.Status.done
             assert await one.pause() is hf.Status.done
             with pytest.raises(RunFinished):
                 await one.send("number", 1)

@@ -153,7 +153,7 @@ def test_what_was_cancelled_before_it_began_is_begun_with_anything(tmp_path: Pat
             await eventually(lambda: execution.run.paused)
             Held.go["first"].set()
             await eventually(lambda: execution.run.kept_back)
-            assert await run.cancel() is hf.Status.cancelled
+            assert await run.cancel(timeout=60) is hf.Status.cancelled
             [kept_back] = [r for r in await app._store.records(run.id) if r.name == "charge"]
             assert (kept_back.kind, kept_back.args) == (Kind.cancelled, None)
             Held.go["meanwhile"].set()

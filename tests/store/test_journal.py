@@ -111,7 +111,7 @@ async def test_how_a_run_ended_is_stored_with_its_status_or_not_at_all(
 ) -> None:
     """However many records wait to be written, and for however long."""
     async with opened(tmp_path) as (store, journal):
-        journal.store = submitted = Submitted(store)  # type: ignore[assignment]
+        journal.store = submitted = Submitted(store)
         for n in range(before):
             journal.add(Kind.done, f"s#{n}", "s", payload="1")
         submitted.count, now = 0, clock.now_us()

@@ -46,12 +46,12 @@ def test_a_body_under_way_is_cancelled_before_the_answer_is_given(tmp_path: Path
         async with hf.connect(url, agents=[agent]) as app, hf.connect(url) as client:
             run = await app.start(agent())
             await began.wait()
-            assert await client.get(run.id).cancel(by="ada", note="enough") == "cancelled"
+            assert await client.get(run.id).cancel(by="ada", note="enough", timeout=60) == "cancelled"
             assert told == ["cancelled"]
             assert await run.status() == "cancelled"
             with pytest.raises(hf.RunCancelled):
                 await run.result(timeout=60)
-            assert await run.cancel() == "cancelled", "again"
+            assert await run.cancel(timeout=60) == "cancelled", "again"
             noted = next(item for item in await run.history() if item.name == "cancel")
             assert "ada" in noted.detail
             assert "enough" in noted.detail
@@ -79,7 +79,7 @@ def test_cancel_and_completion_race_and_the_answer_is_the_truth(tmp_path: Path, 
         run = await app.start(quick(chance.choice((0, 30, 300, 1500))), id=f"r{n}")
         for _ in range(chance.choice((0, 1, 3, 10, 30, 100, 300))):
             await asyncio.sleep(0)
-        return run.id, await chance.choice((app, client)).get(run.id).cancel()
+        return run.id, await chance.choice((app, client)).get(run.id).cancel(timeout=60)
 
     async def run() -> None:
         told: dict[str, hf.Status] = {}
@@ -88,7 +88,7 @@ def test_cancel_and_completion_race_and_the_answer_is_the_truth(tmp_path: Path, 
                 told.update(await asyncio.gather(*(one(app, client, n) for n in range(start, start + 25))))
             for run_id, status in told.items():
                 assert await app.get(run_id).status() == status, f"seed {seed}, run {run_id}"
-                assert await app.get(run_id).cancel() == status, "it does not change any more"
+                assert await app.get(run_id).cancel(timeout=60) == status, "it does not change any more"
         assert set(told.values()) == {"cancelled", "done"}, f"only one order occurred: {Counter(told.values())}"
 
     asyncio.run(run())
@@ -103,7 +103,7 @@ def test_nothing_can_be_done_to_a_cancelled_run(tmp_path: Path) -> None:
         async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
             run = await app.start(agent())
             await until(run, "waiting")
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             assert await run.pause() == "cancelled"
             await run.resume()
             with pytest.raises(hf.RunFinished):
@@ -168,7 +168,7 @@ def test_code_that_swallows_its_cancellation_is_stopped(agent: hf.Agent[[], Any]
         async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
             run = await app.start(agent())
             await noted(run, "tick")
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled", "the answer was not given before it was true"
             records = (await run.info()).records
         async with hf.connect(str(tmp_path / "s.db")) as client:  # whoever executed it has ended
@@ -186,7 +186,7 @@ def test_a_worker_with_code_that_does_not_stop_stops(place: Place) -> None:
             worker = place.worker()
             run = await app.start(agents.stubborn(), id="r")
             await eventually(lambda: place.done("look"))
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
             other = await app.start(agents.nap(0))
             assert await other.result(timeout=60) == "awake"
@@ -205,7 +205,7 @@ def test_clean_up_with_durable_calls_runs_to_its_end(place: Place) -> None:
             place.worker()
             run = await app.start(agents.tidy(), id="r")
             await eventually(lambda: place.done("dawdle"))
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
             assert place.done("post") == [1, 2]
             assert place.done("look")[-1] == 4
@@ -219,7 +219,7 @@ def test_a_saga_is_undone_when_the_run_is_cancelled(place: Place) -> None:
             with place.working():
                 run = await app.start(agents.busy_trip(), id="running")
                 await eventually(lambda: place.done("dawdle"))
-                assert await run.cancel() == "cancelled"
+                assert await run.cancel(timeout=60) == "cancelled"
                 assert await run.status() == "cancelled"
                 assert place.done("unbook") == ["flight"]
                 parked = await app.start(agents.trip(1), id="parked")
@@ -242,7 +242,7 @@ def test_a_paused_saga_is_undone_as_well(place: Place) -> None:
             run = await app.start(agents.trip(1), id="r")
             await until(run, "waiting")
             await run.pause()
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
             assert place.done("unbook") == ["hotel", "flight"]
 
@@ -300,7 +300,7 @@ def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, p
                 with place.working():
                     await until(run, state)
             assert await run.status() == state
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
             place.worker()
             await others_are_done(app)
@@ -403,7 +403,7 @@ def test_children_follow_whatever_they_do(place: Place) -> None:
             place.worker()
             run = await app.start(agents.family(600), id="r")
             await eventually(lambda: len(place.done("dawdle")) == 3)
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
             children = [info for info in await app.runs() if info.parent_id == "r"]
             assert len(children) == 5
@@ -511,7 +511,7 @@ def test_it_can_be_cancelled_whatever_it_does(state: str, tmp_path: Path) -> Non
                 else:
                     replied = asyncio.create_task(run.interrupt("long", timeout=60))
                     await eventually(lambda: len(begun) == 2)
-                assert await run.cancel() == "cancelled"
+                assert await run.cancel(timeout=60) == "cancelled"
             with pytest.raises(hf.RunCancelled):
                 await run.result(timeout=60)
             assert begun[-1] == "clean-up"

@@ -148,7 +148,7 @@ def test_a_signal_cannot_keep_a_run_from_being_cancelled(tmp_path: Path) -> None
             run = await app.start(takes(100), id="r")
             for epoch in range(5):
                 await run.send(value, 1, dedup=f"cancel:{epoch}")
-            assert await run.cancel() is hf.Status.cancelled
+            assert await run.cancel(timeout=60) is hf.Status.cancelled
             await until(run, "cancelled")
 
     asyncio.run(go())

@@ -267,7 +267,7 @@ def test_a_paused_run_with_something_to_undo_is_known_as_such_by_who_never_began
             async with hf.connect(url, agents=[trip]):
                 await until(client.get("r"), "paused")
             async with hf.connect(url, agents=[trip]):
-                assert await client.get("r").cancel() is hf.Status.cancelled
+                assert await client.get("r").cancel(timeout=60) is hf.Status.cancelled
         assert UNDONE == ["flight"]
 
     asyncio.run(main())

@@ -307,7 +307,7 @@ def test_a_run_that_leaves_while_a_branch_waits_outside_says_so_once(
                 await run.pause()
                 await run.resume()
                 await eventually(lambda: len(asked) > times)  # noqa: B023
-            await run.cancel()
+            await run.cancel(timeout=60)
 
     with caplog.at_level(logging.WARNING, "holdfast"):
         asyncio.run(main())

@@ -129,7 +129,7 @@ def test_what_came_while_it_was_paused_is_found_on_resume(tmp_path: Path) -> Non
                 await each.pause()
             await (await question.questions())[0].answer(False)
             (info,) = [i for i in await app.runs() if i.parent_id == parent.id]
-            await app.get(info.id).cancel()
+            await app.get(info.id).cancel(timeout=60)
             await clock.settle()
             assert {await question.status(), await parent.status()} == {"paused"}
             for each in (question, parent):

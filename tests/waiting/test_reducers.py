@@ -70,7 +70,7 @@ def test_an_event_of_the_wrong_type_is_refused_to_its_sender(tmp_path: Path) -> 
             await sums.send("event", 7)
             await sums.send("event", 0)
             assert await sums.result(timeout=60) == 7
-            await shop.cancel()
+            await shop.cancel(timeout=60)
 
     asyncio.run(run())
 

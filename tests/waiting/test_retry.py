@@ -36,7 +36,7 @@ def test_a_retry_does_anew_what_the_cancellation_cut_off(tmp_path: Path) -> None
         async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
             run = await app.start(agent())
             await eventually(lambda: done == ["first", "second"])
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             blocked.set()
             await run.retry(note="after all")
             assert await run.result(timeout=60) == ["first", "second", "third"]
@@ -53,7 +53,7 @@ def test_what_was_undone_is_not_taken_for_done_by_a_retry(place: Place) -> None:
             try:
                 run = await app.start(agents.trip(1), id="r")
                 await until(run, "waiting")
-                assert await run.cancel() == "cancelled"
+                assert await run.cancel(timeout=60) == "cancelled"
                 assert place.done("unbook") == ["hotel", "flight"]
                 with pytest.raises(hf.UsageError, match="took back what it had done"):
                     await run.retry()
@@ -142,7 +142,7 @@ def test_a_retry_of_a_run_that_was_cancelled_while_it_waited_waits_again(what: s
                 await run.send("other", "o")
                 await clock.settle()
                 assert await run.status() == "waiting"
-            assert await run.cancel() == "cancelled"
+            assert await run.cancel(timeout=60) == "cancelled"
             await run.retry()
             await until(run, "waiting", "sleeping", "running")
             match what:
@@ -173,7 +173,7 @@ def test_a_cancelled_run_cannot_be_reopened_by_a_resume_and_a_done_one_not_at_al
             with pytest.raises(hf.UsageError, match="only failed and cancelled"):
                 await run.retry()
             queued = await app.start(agent(), paused=True)
-            await queued.cancel()
+            await queued.cancel(timeout=60)
             await queued.resume()
             assert await queued.status() == "cancelled"
             await queued.retry()

@@ -306,7 +306,7 @@ def test_a_run_that_has_ended_or_does_not_exist_takes_nothing(tmp_path: Path) ->
             with pytest.raises(hf.RunFinished, match="is done"):
                 await run.send(number, 1)
             cancelled = await app.start(collects(1))
-            await cancelled.cancel()
+            await cancelled.cancel(timeout=60)
             with pytest.raises(hf.RunFinished, match="is cancelled"):
                 await cancelled.send(number, 1)
             with pytest.raises(hf.RunNotFound):
@@ -600,6 +600,6 @@ def test_an_event_reaches_every_run_that_declares_it_once(tmp_path: Path) -> Non
             assert [await run.result(timeout=60) for run in runs] == [[1, 2]] * 12
             await clock.settle()
             assert await other.status() == "waiting"
-            await other.cancel()
+            await other.cancel(timeout=60)
 
     asyncio.run(run())
