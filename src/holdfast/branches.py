@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from types import CodeType, CoroutineType, FrameType, TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.codec import encode_call
 from holdfast.errors import UsageError
@@ -71,18 +71,27 @@ _AS_COMPLETED = _codes(
     asyncio.as_completed,
     getattr(getattr(asyncio.tasks, "_AsCompletedIterator", None), "__init__", None),
 )
+_CREATORS = _WAIT_FOR | _AS_COMPLETED
+_GATHER = _codes(asyncio.gather)
+Durable: TypeAlias = tuple[str, str | None]  #: name and explicit key of a durable call
 
 
 def _creator() -> FrameType | None:
-    """The frame of `wait_for` or `as_completed`, if that is what creates the task, with nothing in between."""
-    frame: FrameType | None = sys._getframe(2)
+    """The frame of `wait_for` or `as_completed`, if that is what creates the task, with nothing in between.
+
+    The code of a frame or coroutine is asked for once: with an audit hook, as a store in SQLite has one, that costs.
+    """
+    frame: FrameType | None = sys._getframe(3)
     was_in_asyncio = False
     for _ in range(_FRAMES):
         if frame is None:
             return None
-        if frame.f_code in _WAIT_FOR or frame.f_code in _AS_COMPLETED:
+        code = frame.f_code
+        if code in _CREATORS:
             return frame
-        is_in_asyncio = frame.f_code.co_filename.startswith(_ASYNCIO)
+        if code in _GATHER:
+            return None
+        is_in_asyncio = code.co_filename.startswith(_ASYNCIO)
         if was_in_asyncio and not is_in_asyncio:
             return None
         was_in_asyncio = is_in_asyncio
@@ -90,7 +99,7 @@ def _creator() -> FrameType | None:
     return None
 
 
-def _describe(coro: Any) -> tuple[str, str | None] | None:
+def _describe(coro: Any) -> Durable | None:
     """Name and explicit key of the durable call that a coroutine is, or None."""
     if getattr(coro, "cr_code", None) is _DURABLE_CODE:
         definition: Definition = coro.cr_frame.f_locals["definition"]
@@ -99,20 +108,19 @@ def _describe(coro: Any) -> tuple[str, str | None] | None:
     return (name(), None) if name is not None else None
 
 
-def _child_scope(parent: Scope, coro: Any) -> Scope:
+def _child_scope(parent: Scope, coro: Any, call: Durable | None) -> Scope:
     creator = _creator()
-    call = _describe(coro)
     run = parent.run
     if call is not None:
         scope = Scope(run, parent.path)
         if call[1] is None:
             where = caller() if run.replay.has_unclaimed else ""
-            scope.reserved = Reservation(parent, _occurrence(parent, coro, creator), where)
+            scope.reserved = Reservation(parent, _occurrence(parent, coro, call, creator), where)
     elif creator is not None and creator.f_code in _WAIT_FOR:
         scope = Scope(run, parent.path)
         scope.calls, scope.branches = parent.calls, parent.branches
     else:
-        scope = Scope(run, f"{parent.prefix()}{_name(coro)}~{_occurrence(parent, coro, creator)}")
+        scope = Scope(run, f"{parent.prefix()}{_name(coro)}~{_occurrence(parent, coro, call, creator)}")
         run.replay.reappeared.add(scope.path)
     scope.saga = parent.saga
     scope.cleans_up = parent.cleans_up or run.is_unwinding(run.handled())
@@ -123,26 +131,22 @@ def _name(coro: Any) -> str:
     return str(getattr(coro, "__name__", type(coro).__name__))
 
 
-def _occurrence(parent: Scope, coro: Any, creator: FrameType | None) -> str:
+def _occurrence(parent: Scope, coro: Any, call: Durable | None, creator: FrameType | None) -> str:
     """Which of its name the coroutine is, among those that its parent made."""
     if creator is None or creator.f_code not in _AS_COMPLETED:
-        return _count(parent, coro)
+        return _count(parent, coro, call)
     if coro not in parent.planned:
         given = creator.f_locals.get("aws", creator.f_locals.get("fs"))
         if isinstance(given, list | tuple):
-            coros = [each for each in dict.fromkeys(given) if isinstance(each, Coroutine)]
-            parent.planned = {each: _count(parent, each) for each in coros if not _has_own_key(each)}
+            calls = {each: _describe(each) for each in given if isinstance(each, Coroutine)}
+            parent.planned = {
+                each: _count(parent, each, its) for each, its in calls.items() if its is None or its[1] is None
+            }
     planned = parent.planned.pop(coro, None)
-    return planned or _count_by_arguments(parent, coro)
+    return planned or _count_by_arguments(parent, coro, call)
 
 
-def _has_own_key(coro: Any) -> bool:
-    call = _describe(coro)
-    return call is not None and call[1] is not None
-
-
-def _count(parent: Scope, coro: Any, mark: str = "") -> str:
-    call = _describe(coro)
+def _count(parent: Scope, coro: Any, call: Durable | None, mark: str = "") -> str:
     counts, name = (parent.branches, _name(coro)) if call is None else (parent.calls, call[0])
     number = counts[f"{name}{mark}"] = counts.get(f"{name}{mark}", 0) + 1
     if not mark:
@@ -150,7 +154,7 @@ def _count(parent: Scope, coro: Any, mark: str = "") -> str:
     return mark if number == 1 else f"{mark}.{number}"
 
 
-def _count_by_arguments(parent: Scope, coro: Any) -> str:
+def _count_by_arguments(parent: Scope, coro: Any, call: Durable | None) -> str:
     frame = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
     values = dict(frame.f_locals) if frame is not None else getattr(coro, "durable_arguments", dict)()
     mark = f"@{encode_call(_count_by_arguments, (), values)[1][:8]}"
@@ -159,7 +163,7 @@ def _count_by_arguments(parent: Scope, coro: Any) -> str:
             f"Run {parent.run.id}: as_completed() was given several {_name(coro)}(…) that differ only in what cannot "
             "be stored, in no certain order. Give it a list, so that they can be told apart after a crash."
         )
-    return _count(parent, coro, mark)
+    return _count(parent, coro, call, mark)
 
 
 class _Contained(Coroutine[Any, Any, T]):
@@ -253,10 +257,11 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
         if parent.body is not None or parent.run.dead:  # no branch, but a part of the run all the same
             return _make(loop, _contained(coro), set_scope(context, parent), options)
         run = parent.run
-        scope = _child_scope(parent, coro)
+        call = _describe(coro)
+        scope = _child_scope(parent, coro, call)
         if scope.cleans_up:
             coro = _CleaningUp(coro, run.is_dead)
-        elif getattr(coro, "cr_code", None) is not _DURABLE_CODE:  # those record what they raise
+        elif call is None:  # those record what they raise
             coro = _contained(coro)
         scope.coro = coro
         run.lines += 1  # before the task is made: an eager one runs at once

@@ -90,6 +90,31 @@ def test_sqlite3_is_refused_by_whatever_name_before_it_touches_the_file(
     asyncio.run(main())
 
 
+IMPORTED_LATER = """
+import asyncio, sys
+from holdfast.errors import UsageError
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.samples import opened
+
+async def main():
+    async with opened(lambda: SqliteStore(sys.argv[1])):
+        assert "_sqlite3" not in sys.modules
+        from _sqlite3 import connect
+        try:
+            connect(sys.argv[1])
+        except UsageError:
+            print("refused")
+
+asyncio.run(main())
+"""
+
+
+def test_sqlite3_is_refused_if_it_is_imported_after_the_store_was_opened(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPORTED_LATER, str(tmp_path / "runs.db")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("refused\n", "")
+
+
 def test_other_files_can_be_opened_and_other_processes_can_open_the_store(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
 

@@ -5,7 +5,9 @@ locks of the first, takes itself for the only user of the file, empties the shar
 and deletes the log when it closes. And whoever closes a descriptor of a file, with SQLite or without, drops all locks
 that the process has on it. So:
 
-1. `sqlite3.connect` of a file of an open store is refused by an audit hook, before it opens anything.
+1. `sqlite3.connect` of a file of an open store is refused by an audit hook, before it opens anything. Such a hook is
+   called for much else, too (all that asks for the code of a frame or a coroutine), so there is none before `sqlite3`
+   is imported.
 2. A store is not opened while something else in this process has the file open.
 3. What neither can see (ATTACH, another library) meets locks of our own that belong to an open file, not to the
    process: one on the range that a connection has to lock alone before it may delete the log, one on the byte of the
@@ -121,10 +123,22 @@ class _Process:
 
     def open(self, path: str) -> None:
         with self.lock:
+            if self not in sys.meta_path:
+                sys.meta_path.insert(0, self)
+            if any(map(_is_library, list(sys.modules))):
+                self._hear()
+            self._open[path] += 1
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Something is imported: if it is the other library, hear of what it opens."""
+        if _is_library(name):
+            self._hear()
+
+    def _hear(self) -> None:
+        with self.lock:
             if not self._is_hooked:
                 sys.addaudithook(self._audit)  # for good: it cannot be taken away
                 self._is_hooked = True
-            self._open[path] += 1
 
     def close(self, path: str) -> None:
         with self.lock:
@@ -178,6 +192,10 @@ class _Process:
                     f"sqlite3.connect({arguments[0]!r}) was refused: this process has the store {store} open, and a "
                     f"second SQLite library on its files would delete what was committed. {_WAY_ON}"
                 )
+
+
+def _is_library(module: str) -> bool:
+    return module.rpartition(".")[2] == "_sqlite3"
 
 
 def _names(given: Any) -> list[str]:
