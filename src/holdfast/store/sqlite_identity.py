@@ -23,6 +23,7 @@ from holdfast.store.sqlite_guard import Held
 _COPY = 48  # bytes of the header, which is there twice: while they differ it is being written
 _INDEX = struct.Struct("=14x H I I 8x 8s 8x 48x I")
 _LOG_HEADER, _FRAME_HEADER = 32, 24
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class LogState(NamedTuple):
@@ -45,7 +46,8 @@ class Identity:
         self._paths = (path, self._wal, f"{path}-shm") if held is not None else (path,)
         self._known = tuple(map(_look, self._paths))
         self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC) if held is not None else -1
-        self._look_at_log = _looker(self._wal)
+        self._folder = os.open(os.path.dirname(path) or ".", _FOLDER) if held is not None else -1
+        self._look_at_log = _looker(self._folder, self._wal)
         self._log_file = self._look_at_log()
         self._most = os.stat(path).st_size
         # The index, and what it says: most looks find it unchanged. As one: several threads look.
@@ -58,7 +60,8 @@ class Identity:
     def close(self) -> None:
         if self._log >= 0:
             os.close(self._log)  # SQLite has no locks on the log itself
-            self._log = -1
+            os.close(self._folder)
+            self._log = self._folder = -1
 
     def check(self) -> None:
         """Raise StoreReplaced if the paths no longer name the files that are open, or these are cut short."""
@@ -80,12 +83,20 @@ class Identity:
             self._fail(f"{self._wal} was cut short under this process, to {size} of {state.log_bytes} bytes.")
         return state
 
-    def after_commit(self) -> LogState | None:
-        """Raise StoreReplaced if what was just committed may not be in the store's files; else what the log has."""
+    def after_commit(self, before: LogState | None, frames: int) -> LogState | None:
+        """Raise StoreReplaced if what was just committed may not be in the store's files.
+
+        `before` is what the log had, `frames` what it has. If it can only have been continued, that is all there is to
+        look at; else what the log has is returned.
+        """
         assert self._held is not None
         if self._look_at_log() != self._log_file:
             self.check()
-        size, state = _size(self._held.main), self._state()
+        size = os.lseek(self._held.main, 0, os.SEEK_END)
+        if before is not None and before.backfilled < before.frames < frames and size >= self._most:
+            self._most = size
+            return None
+        state = self._state()
         self._check_size(state, size)
         return state
 
@@ -123,16 +134,16 @@ class Identity:
         raise self.failure
 
 
-def _looker(path: str) -> Callable[[], object]:
-    """A quick way to ask which file a path names: what it returns changes when that does."""
+def _looker(folder: int, path: str) -> Callable[[], object]:
+    """A quick way to ask which file a path in a folder names: what it returns changes when that does."""
     statx = getattr(ctypes.PyDLL(None), "statx", None)
-    if statx is None:
+    if statx is None or folder < 0:
         return lambda: _look(path)
-    name, found = os.fsencode(path), ctypes.create_string_buffer(256)
-    ask = (-100, name, 0, 0x100, found)  # from the working directory, nothing special, the inode
+    name, found = ctypes.c_char_p(os.fsencode(os.path.basename(path))), ctypes.create_string_buffer(256)
+    ask = (ctypes.c_int(folder), name, ctypes.c_int(0), ctypes.c_uint(0x100), found)  # of which the inode
 
-    def look() -> bytes:
-        return found.raw[32:40] if statx(*ask) == 0 else b""
+    def look() -> object:
+        return found[32:40] if statx(*ask) == 0 else b""
 
     return look
 

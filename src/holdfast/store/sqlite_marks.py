@@ -89,11 +89,11 @@ class Mark:
         self._count, self._salts = number, after.salts
         self._first = before.frames + 1 if before.salts == after.salts else 1
 
-    def write(self, log: LogState) -> None:
+    def write(self, salts: bytes, frames: int) -> None:
         """Note how far the log is now."""
-        if log.salts != self._salts:
+        if salts != self._salts:
             return
-        values = _MARK.pack(_MAGIC, log.salts, log.frames, self._count)
+        values = _MARK.pack(_MAGIC, salts, frames, self._count)
         if self._map is None and not self._create():
             return
         assert self._map is not None

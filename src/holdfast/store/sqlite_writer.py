@@ -447,12 +447,16 @@ class Writer:
 
     def _check_committed(self) -> None:
         """Right after COMMIT: nobody is told of it unless it is in the log that belongs to the file."""
-        log = self._identity.after_commit()
-        if log is None or self._log is None or log.frames != self.wal_pages:
-            return  # somebody else has committed since: what the log has now is theirs to note
-        if self._counted:
-            self._mark.counted(self._counted, self._log, log)
-        self._mark.write(log)
+        before = self._log
+        log = self._identity.after_commit(None if self._counted else before, self.wal_pages)
+        if before is None:
+            return
+        if log is None:
+            self._mark.write(before.salts, self.wal_pages)
+        elif log.frames == self.wal_pages:  # else somebody else has committed since, who notes what it has now
+            if self._counted:
+                self._mark.counted(self._counted, before, log)
+            self._mark.write(log.salts, log.frames)
 
     def _roll_back(self) -> None:
         try:

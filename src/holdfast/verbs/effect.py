@@ -132,6 +132,7 @@ class EffectDefinition:
         self.undoes = undoes  #: the idempotency key of the call that this one takes back
         self.name: str = options.name
         self.explicit_key: str | None = options.explicit_key
+        self._is_checked = False
 
     def function(self) -> Effect[..., Any]:
         function = durable_function(self, self.body.fn)
@@ -168,10 +169,13 @@ class EffectDefinition:
             await run.check(scope)
         if self.rules.on_doubt == "undo" and self.rules.undo is None:
             raise UsageError(f'{self.name} says on_doubt="undo" and has no undo: declare one with @{self.name}.undo.')
-        refuse_result(run, self.name, self.body)
+        if not self._is_checked:
+            refuse_result(run, self.name, self.body)
+            self._is_checked = True
         encode = encode_call if self.rules.undo is None else encode_input
         args_text, args_digest = encode(self.body.fn, args, kwargs)
-        run.journal.check_size(args_text, f"what {self.name} is called with")
+        if len(args_text) > run.journal.value_limit:
+            run.journal.check_size(args_text, f"what {self.name} is called with")
         entry = run.claim(scope, self.name, args_digest, self.explicit_key)
         if entry is not None and (entry.digest != args_digest or self._has_other_defaults(scope, entry, args_text)):
             given = (args, kwargs) if entry.digest == args_digest else None

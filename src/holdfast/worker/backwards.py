@@ -50,7 +50,9 @@ class Pasts:
     def keep(self, known: Known) -> None:
         if self._told.get(known.run_id) == known.hash:
             return
-        self._known[known.run_id] = replace(known, acted=known.acted[-_SHOWN:])
+        if len(known.acted) > _SHOWN:
+            known = replace(known, acted=known.acted[-_SHOWN:])
+        self._known[known.run_id] = known
         self._known.move_to_end(known.run_id)
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
