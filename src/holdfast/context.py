@@ -98,7 +98,7 @@ class RunContext:
         self.loop = asyncio.get_running_loop()
         self.journal = Journal(host.store, row, host.settings, on_lost=on_stop)
         self.replay = Replay(records, generation=row.generation, code=code)
-        self.ticks = Ticks(self.replay, self.quiet)
+        self.ticks = Ticks(self.replay, self.quiet, self._has_own_timers)
         self.tasks: dict[asyncio.Task[Any], Scope] = {}
         self.stillness = Stillness(self.tasks)
         self.lines = 1  #: branches and timeouts that may go on by themselves
@@ -166,6 +166,9 @@ class RunContext:
         """What its tasks are doing, apart from durable calls."""
         now = self.stillness.now()
         return Quiet.outside if self.apart and now is Quiet.settled else now
+
+    def _has_own_timers(self) -> bool:
+        return bool(self.own_timers.pending(self.loop.time()))
 
     def thread_ended(self) -> None:
         self.threads -= 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import holdfast as hf
 from tests.concurrency.crashes import Ended, run_again, run_here
+from tests.eventually import eventually
+from tests.workers import until
 
 ran: list[str] = []
 
@@ -295,3 +298,41 @@ def test_a_saga_undoes_what_was_cancelled_after_it_happened_also_when_replayed(t
         assert undone == ["reserve.undo#1", "reserve.undo#2"]
         assert not [each for each in ran if each.startswith("reserve")]
         assert again.result == "end"
+
+
+# timers of the code's own
+
+
+@act.undo
+async def take_back(result: str | None, text: str, seconds: float = 0.0) -> None:
+    ran.append(f"{text} taken back")
+
+
+@hf.agent
+async def outlasts() -> str:
+    """The effect takes longer than its time, so the code does not come to the sleep; a replay does, for a while."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SOON_S):
+            await act("long", 2 * SOON_S)
+            await hf.sleep(days=1)
+    async with hf.saga():
+        await act("booked")
+        await hf.receive(("never", int))
+    return "never"
+
+
+def test_a_run_that_is_cancelled_while_its_past_waits_for_a_timer_takes_back_all_of_it(tmp_path: Path) -> None:
+    url = str(tmp_path / "holdfast.db")
+
+    async def main() -> None:
+        async with hf.connect(url, agents=[outlasts]) as app:
+            await app.start(outlasts(), id="r")
+            await eventually(lambda: "booked ended" in ran)
+        ran.clear()
+        async with hf.connect(url) as client:
+            assert await client.get("r").cancel(timeout=0) is not hf.Status.done
+            async with hf.connect(url, agents=[outlasts]):
+                await until(client.get("r"), "cancelled")
+        assert ran == ["booked taken back"]
+
+    asyncio.run(main())

@@ -32,9 +32,10 @@ _LOOK_AGAIN_S = 0.002
 class Ticks:
     """Delivers outcomes to the calls of one run."""
 
-    def __init__(self, replay: Replay, tasks: Callable[[], Quiet]) -> None:
+    def __init__(self, replay: Replay, tasks: Callable[[], Quiet], has_own_timers: Callable[[], bool]) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
+        self._has_own_timers = has_own_timers
         self._replay = replay
         self._undelivered = replay.delivered_count
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
@@ -50,6 +51,7 @@ class Ticks:
         self._busy_turns = 0
         self._active_at = 0.0
         self._patience_s = _PATIENCE_S
+        self._patience_with_effects_s = _PATIENCE_WITH_EFFECTS_S
         self._scheduled = False
         self.stopped = False
 
@@ -222,16 +224,14 @@ class Ticks:
             tick, group = self._groups[-1]
             waiting = [e for e in group if not e.delivered]
             missing = [e for e in waiting if e not in self._awaited]
-            # The end of a child that was given up comes of a cancellation, and holds up nothing that may lead to one.
-            is_held = any(e.name != CHILD_ENDED for e in waiting) and self._cancels.are_due_before(tick)
-            if waiting and (is_held or self._is_open_effect_due(is_outside, quiet_s, group)):
+            if waiting and (
+                self._is_held(tick, waiting, is_outside) or self._is_open_effect_due(is_outside, quiet_s, group)
+            ):
                 self._look_again()
                 return
-            if missing and is_outside:
-                if quiet_s < self._patience_s:
-                    self._look_again()
-                    return
-                self._patience_s = max(self._patience_s / 2, _LEAST_PATIENCE_S)
+            if missing and self._is_patient(missing, is_outside, quiet_s):
+                self._look_again()
+                return
             self._groups.pop()
             for entry in waiting:
                 entry.delivered = True
@@ -264,6 +264,28 @@ class Ticks:
                 self._schedule()
         elif self._replayed_waiters:
             self._look_again()
+
+    def _is_patient(self, missing: list[Entry], is_outside: bool, quiet_s: float) -> bool:
+        """Is something waited for after which the code may ask for these? A timer of its own comes in any case."""
+        is_own = not is_outside and self._has_own_timers()
+        if not is_outside and not is_own:
+            return False
+        with_effects_s = self._patience_with_effects_s if is_own and any(e.is_effect for e in missing) else 0.0
+        if quiet_s < max(self._patience_s, with_effects_s):
+            return True
+        self._patience_s = max(self._patience_s / 2, _LEAST_PATIENCE_S)
+        self._patience_with_effects_s = 0.0 if with_effects_s else self._patience_with_effects_s
+        return False
+
+    def _is_held(self, tick: int, waiting: list[Entry], is_outside: bool) -> bool:
+        """Is a call to be cancelled first?
+
+        The end of a child that was given up comes of a cancellation, and holds up nothing that may lead to one. What
+        the code waits for by itself comes in any case.
+        """
+        if not self._cancels.are_due_before(tick):
+            return False
+        return is_outside or self._has_own_timers() or any(e.name != CHILD_ENDED for e in waiting)
 
     def _is_open_effect_due(self, is_outside: bool, quiet_s: float, group: list[Entry]) -> bool:
         """Has a task that waits outside yet to ask for an effect that was cut off, begun before this group ended?
