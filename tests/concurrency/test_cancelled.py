@@ -308,31 +308,54 @@ async def take_back(result: str | None, text: str, seconds: float = 0.0) -> None
     ran.append(f"{text} taken back")
 
 
-@hf.agent
-async def outlasts() -> str:
+@hf.effect(settle=0, on_doubt="retry")
+async def hold(text: str) -> str:
+    ran.append(text)
+    await asyncio.sleep(600)
+    return text
+
+
+@hold.undo
+async def let_go(result: str | None, text: str) -> None:
+    ran.append(f"{text} taken back")
+
+
+async def outlast() -> None:
     """The effect takes longer than its time, so the code does not come to the sleep; a replay does, for a while."""
     with suppress(TimeoutError):
         async with asyncio.timeout(SOON_S):
             await act("long", 2 * SOON_S)
             await hf.sleep(days=1)
+
+
+@hf.agent
+async def outlasts(is_cut_off: bool) -> None:
+    if not is_cut_off:
+        await outlast()
     async with hf.saga():
-        await act("booked")
+        await act("first")
+        if is_cut_off:
+            await outlast()
+            await hold("second")
         await hf.receive(("never", int))
-    return "never"
 
 
-def test_a_run_that_is_cancelled_while_its_past_waits_for_a_timer_takes_back_all_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_run_that_is_cancelled_while_its_past_waits_for_a_timer_takes_back_all_of_it(
+    tmp_path: Path, *, is_cut_off: bool
+) -> None:
     url = str(tmp_path / "holdfast.db")
 
     async def main() -> None:
-        async with hf.connect(url, agents=[outlasts]) as app:
-            await app.start(outlasts(), id="r")
-            await eventually(lambda: "booked ended" in ran)
+        async with hf.connect(url, agents=[outlasts], settings=hf.Settings(drain_s=0.05)) as app:
+            await app.start(outlasts(is_cut_off), id="r")
+            await eventually(lambda: ("second" if is_cut_off else "first ended") in ran)
         ran.clear()
         async with hf.connect(url) as client:
-            assert await client.get("r").cancel(timeout=0) is not hf.Status.done
+            await client.get("r").cancel(timeout=0)
             async with hf.connect(url, agents=[outlasts]):
                 await until(client.get("r"), "cancelled")
-        assert ran == ["booked taken back"]
+        last_first = ["second", "long", "first"] if is_cut_off else ["first"]
+        assert ran == [f"{each} taken back" for each in last_first]
 
     asyncio.run(main())

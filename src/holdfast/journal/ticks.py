@@ -244,7 +244,8 @@ class Ticks:
                 self._activity += 1
                 self._schedule()
                 return
-        is_patient = is_outside and quiet_s < _PATIENCE_WITH_EFFECTS_S
+        is_own = not is_outside and bool(self._replayed_waiters) and self._has_own_timers()
+        is_patient = (is_outside or is_own) and quiet_s < _PATIENCE_WITH_EFFECTS_S
         is_freed = [not is_patient or w.done() or is_clear() for w, is_clear in self._replayed_waiters]
         if any(is_freed):
             waiters, self._replayed_waiters = self._replayed_waiters, []
@@ -264,6 +265,12 @@ class Ticks:
                 self._schedule()
         elif self._replayed_waiters:
             self._look_again()
+
+    @property
+    def has_unasked_effects(self) -> bool:
+        """Was an effect cut off that the code has not come to yet?"""
+        self._open = [e for e in self._open if not e.claimed]
+        return bool(self._open)
 
     def _is_patient(self, missing: list[Entry], is_outside: bool, quiet_s: float) -> bool:
         """Is something waited for after which the code may ask for these? A timer of its own comes in any case."""

@@ -71,7 +71,7 @@ class Cancelling:
 
     async def _tell(self) -> None:
         run = self._run
-        await run.ticks.wait_replayed(lambda: True)
+        await run.ticks.wait_replayed(lambda: not run.ticks.has_unasked_effects)
         await run.journal.barrier()
         faults.point("cancel.accepted")
         if run.lines == 1:
