@@ -63,6 +63,7 @@ class Ticks:
     def let_go(self) -> None:
         """The run is over; nobody is to be asked what it does."""
         self._tasks = lambda: Quiet.settled
+        self._has_own_timers = lambda: False
 
     def touch(self) -> None:
         """Something happened in the run: it has not settled."""
