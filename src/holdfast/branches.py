@@ -123,6 +123,7 @@ def _child_scope(parent: Scope, coro: Any, call: Durable | None) -> Scope:
         scope = Scope(run, f"{parent.prefix()}{_name(coro)}~{_occurrence(parent, coro, call, creator)}")
         run.replay.reappeared.add(scope.path)
     scope.saga = parent.saga
+    scope.was_told = run.cancelled
     scope.cleans_up = parent.cleans_up or run.is_unwinding(run.handled())
     return scope
 

@@ -233,8 +233,10 @@ class RunContext:
             if scope.task is not None and scope.task.cancelling():
                 raise owed
         if self.cancelled and not scope.cleans_up and handling is None:
-            # The code caught its cancellation and goes on. It is told again, then stopped for good.
-            self._swallowed += 1
+            # The code caught its cancellation and goes on: it is told again, then stopped for good. Other branches
+            # than the agent's own hear of it here, and may have something to undo.
+            self._swallowed += scope.was_told or not scope.path
+            scope.was_told = True
             if self._swallowed > _SWALLOWED:
                 await self.block({"why": "cancelled"})
             raise asyncio.CancelledError("this run was cancelled")

@@ -78,6 +78,7 @@ class Scope:
         "saga",
         "shield",
         "task",
+        "was_told",
     )
 
     def __init__(self, run: RunContext, path: str) -> None:
@@ -97,6 +98,7 @@ class Scope:
         self.handling: type[BaseException] | None = None  #: what the code was handling when it made its last call
         self.owed: asyncio.CancelledError | None = None  #: kept by clean-up, to be raised if the code goes on
         self.saga: Any = None
+        self.was_told = False  #: that the run is cancelled; or it was made after that
         self.shield: Any = None  #: of a call that cleans up, while it is under way
 
     @property

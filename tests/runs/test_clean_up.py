@@ -225,6 +225,32 @@ def test_clean_up_may_give_itself_a_time(tmp_path: Path, plain: bool) -> None:
 
 
 @hf.agent
+async def leaves_many_branches(count: int) -> None:
+    async def trip(n: int) -> None:
+        async with hf.saga():
+            await cleaning.book(f"trip {n}")
+            while True:
+                await hf.sleep(0.001)
+
+    tasks = [asyncio.create_task(trip(n)) for n in range(count)]
+    try:
+        await asyncio.wait(tasks)
+    finally:  # meanwhile the others hear that the run is cancelled
+        await cleaning.wait_for("-trip 0")
+
+
+def test_many_branches_that_hear_of_a_cancellation_undo_what_they_did(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "runs.db"), agents=[leaves_many_branches]) as app:
+            run = await app.start(leaves_many_branches(6), id="r")
+            await eventually(lambda: sum(line[0] == "+" for line in cleaning.lines()) == 6)
+            assert await run.cancel(timeout=60) is hf.Status.cancelled
+        assert sorted(line for line in cleaning.lines() if line[0] == "-") == [f"-trip {n}" for n in range(6)]
+
+    asyncio.run(main())
+
+
+@hf.agent
 async def leaves_a_branch() -> None:
     async def late() -> None:
         await cleaning.wait_for("+flight")
