@@ -11,6 +11,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.model import Kind
+from tests.eventually import eventually
 from tests.runs.journal import records_of
 
 BODIES: list[str] = []
@@ -146,6 +147,19 @@ async def fails_unless(path: str) -> str:
 @hf.agent
 async def needs(path: str) -> str:
     return await note("before") + await fails_unless(path)
+
+
+def test_a_run_that_fails_before_anybody_looks_is_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, path, status = str(tmp_path / "s.db"), tmp_path / "there", hf.Run.status
+
+    async def once_it_is_over(run: hf.Run[str]) -> hf.Status | None:
+        found = await status(run)
+        return found if found.is_final else None
+
+    monkeypatch.setattr(hf.Run, "status", lambda run: eventually(lambda: once_it_is_over(run)))
+    with pytest.raises(hf.RunFailed, match="there"):
+        hf.run(needs(str(path)), id="r", url=url)
+    assert Kind.reopened not in [r.kind for r in records_of(url, "r")]
 
 
 def test_a_failed_run_is_retried_by_hf_run_and_keeps_what_was_done(tmp_path: Path) -> None:

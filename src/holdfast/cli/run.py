@@ -9,7 +9,7 @@ import click
 from holdfast.cli.execution import Attempt, executing
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import call_of, one_agent
-from holdfast.model import Status
+from holdfast.model import RunId, Status
 
 
 @command("run")
@@ -47,12 +47,12 @@ def run_command(
 
     async def work(attempt: Attempt) -> str | None:
         async with executing(setup, [agent]) as executor:
+            before = await executor.store.run(RunId(run_id)) if run_id is not None else None
             run = await executor.start(call, run_id=run_id, thread_id=thread_id)
             attempt.started(run)
-            status = await run.status()
-            if status in (Status.failed, Status.cancelled):
+            if before is not None and before.status in (Status.failed, Status.cancelled):  # not what fails only now
                 await run.retry(note="run again")
-            elif status in (Status.blocked, Status.in_doubt, Status.waiting):
+            elif await run.status() in (Status.blocked, Status.in_doubt, Status.waiting):
                 await run.resume()
             return await attempt.outcome(run, executor.store, timeout_s)
 
