@@ -250,6 +250,38 @@ def test_many_branches_that_hear_of_a_cancellation_undo_what_they_did(tmp_path: 
     asyncio.run(main())
 
 
+@hf.effect(settle=0)
+async def rent(what: str) -> str:
+    cleaning.write(f"+{what}")
+    return what
+
+
+@rent.undo
+async def keep(rented: str | None, what: str) -> None:
+    raise ValueError("it cannot be given back")
+
+
+@hf.agent
+async def catches_what_cannot_be_undone() -> list[str]:
+    went_on: list[str] = []
+
+    async def loser() -> None:
+        try:
+            async with hf.saga():
+                await rent("boat")
+                await hf.sleep(days=1)
+        except Exception as error:
+            went_on.append(type(error).__name__)
+        await hf.sleep(days=1)
+
+    await hf.race(loser(), cleaning.wait_for("+boat"))
+    return went_on
+
+
+def test_what_cannot_be_undone_does_not_hide_a_cancellation(tmp_path: Path) -> None:
+    assert hf.run(catches_what_cannot_be_undone(), id="r", url=str(tmp_path / "runs.db")) == []
+
+
 @hf.agent
 async def leaves_a_branch() -> None:
     async def late() -> None:

@@ -107,9 +107,9 @@ async def saga() -> AsyncGenerator[Saga, None]:
     run.sagas.append(block)
     try:
         yield block
-    except BaseException:
+    except BaseException as error:
         if not run.dead:
-            await _take_back(scope, block, entry)
+            await _take_back(scope, block, entry, error)
         raise
     else:
         if block.keys and (entry is None or entry.outcome is None):
@@ -121,8 +121,12 @@ async def saga() -> AsyncGenerator[Saga, None]:
         run.sagas.remove(block)
 
 
-async def _take_back(scope: Scope, block: Saga, entry: Entry | None) -> None:
-    """Undo all of it, whoever cancels; then raise the cancellation, or what could not be undone."""
+async def _take_back(scope: Scope, block: Saga, entry: Entry | None, error: BaseException) -> None:
+    """Undo all of it, whoever cancels; then raise the cancellation, or what could not be undone.
+
+    `error` is what the block was left by. A cancellation goes on, whatever could not be undone: code that catches
+    exceptions must not take it for one of them.
+    """
     run = scope.run
     did_clean_up, scope.cleans_up = scope.cleans_up, True
     shield = Shield(run.is_dead)
@@ -134,6 +138,8 @@ async def _take_back(scope: Scope, block: Saga, entry: Entry | None) -> None:
     if shield.kept is not None:
         raise shield.kept from group
     if group is not None:
+        if isinstance(error, asyncio.CancelledError):
+            raise error from group
         raise group
 
 
