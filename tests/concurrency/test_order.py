@@ -161,12 +161,14 @@ def test_a_replay_waits_a_while_for_branches_that_wait_for_their_own_timers(tmp_
 async def late_branch() -> list[str]:
     async def early() -> str:
         value = await act("early 1")
-        while delays["second"] and "late" not in ran:  # noqa: ASYNC110
+        while delays["second"] and not delays["over"]:  # noqa: ASYNC110
             await asyncio.sleep(delays["second"])
         return value + await act("early 2")
 
     async def late() -> str:
-        return await act("late")
+        value = await act("late")
+        delays["over"] = 1.0
+        return value
 
     task = asyncio.create_task(early())
     await asyncio.sleep(delays["first"])
@@ -174,7 +176,7 @@ async def late_branch() -> list[str]:
 
 
 def test_a_new_effect_waits_for_a_branch_that_reappears_late(tmp_path: Path) -> None:
-    delays.update(second=0.01)
+    delays.update(second=0.01, over=0.0)
     ended = run_here(tmp_path / "holdfast.db", late_branch())
     done = ended.keys()
     assert done.index("late~1/act#1") < done.index("early~1/act#2")
