@@ -125,7 +125,7 @@ class Settling:
     async def settle(self, said: dict[str, Any] | None) -> Ended | None:
         """The outcome; None: it did not happen (or may be repeated), and a new attempt follows.
 
-        `said`: what a person said before a crash kept it from being acted on.
+        `said`: what a person said, and was recorded, before a crash kept it from being acted on.
         """
         run, key = self.call.run, self.call.key
         evidence: dict[str, Any] = {"cause": self.doubt.cause}
@@ -133,7 +133,9 @@ class Settling:
             evidence["error"] = _named(self.original)
         if self.landing is not None:
             return await self._read_landed(self.landing, evidence)
-        given = self._fitting(run.take_verdict(key) or said, evidence)
+        is_recorded = False
+        if (given := self._fitting(run.take_verdict(key), evidence)) is None and said is not None:
+            is_recorded = (given := self._fitting(said, evidence, is_recorded=True)) is not None
         while given is None:
             verdict, value = await self._verify(evidence)
             ruling = rule(
@@ -150,7 +152,9 @@ class Settling:
                     given = self._fitting(told, evidence)
                 case _:
                     return await self._act(ruling, verdict, value, evidence)
-        return self._resolved(given, evidence)
+        if not is_recorded:
+            self._record(given["verdict"], "person", evidence, given)
+        return self._resolved(given)
 
     async def _read_landed(self, landing: Landing, evidence: dict[str, Any]) -> Ended | None:
         """The changes are in the store's own database, which says whether they were made; nobody else can."""
@@ -240,24 +244,35 @@ class Settling:
         evidence["verify"] = "landed" if verdict.has_landed else "not_landed"
         return ("landed", verdict.result) if verdict.has_landed else ("not_landed", None)
 
-    def _fitting(self, given: dict[str, Any] | None, evidence: dict[str, Any]) -> dict[str, Any] | None:
-        """What a person said, unless the result they gave does not fit the effect's type: then they are asked again."""
-        if given is not None and given["attempt"] != self.attempt:
-            evidence["refused"] = f"it was said of attempt {given['attempt']}"
-            self._record("refused", "person", evidence, given)
+    def _fitting(
+        self, given: dict[str, Any] | None, evidence: dict[str, Any], *, is_recorded: bool = False
+    ) -> dict[str, Any] | None:
+        """What a person said, unless the result they gave does not fit the effect's type: then they are asked again.
+
+        `is_recorded`: the mail that said it was acted on already; a refusal does not act on it a second time.
+        """
+        if given is None:
             return None
-        if given is not None and given["verdict"] == "landed":
+        problem = self._problem(given)
+        if problem is None:
+            return given
+        evidence["refused"] = problem
+        self._record("refused", "person", evidence, None if is_recorded else given)
+        return None
+
+    def _problem(self, given: dict[str, Any]) -> str | None:
+        """Why what a person said cannot be acted on."""
+        if given["attempt"] != self.attempt:
+            return f"it was said of attempt {given['attempt']}"
+        if given["verdict"] == "landed":
             try:
                 self.body.result_coder().loads(given["value"], what=f"the result given for {self.call.key}")
             except Undecodable as error:
-                evidence["refused"] = str(error)
-                self._record("refused", "person", evidence, given)
-                return None
-        return given
+                return str(error)
+        return None
 
-    def _resolved(self, given: dict[str, Any], evidence: dict[str, Any]) -> Ended | None:
-        """Act on a person's verdict."""
-        self._record(given["verdict"], "person", evidence, given)
+    def _resolved(self, given: dict[str, Any]) -> Ended | None:
+        """What follows from a person's verdict."""
         match given["verdict"]:
             case "landed":
                 value = self.body.result_coder().loads(given["value"], what=f"the result given for {self.call.key}")

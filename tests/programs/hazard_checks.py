@@ -159,14 +159,15 @@ def _words(tree: Node) -> list[tuple[str, str]]:
 
 def _open_intents(scene: Scene, told: Told) -> Iterator[str]:
     last: dict[str, str] = {}
+    is_cancelled = told.row.status is Status.cancelled
     for record in told.records:
         if record.kind == Kind.intent or record.kind in OUTCOMES:
             last[record.key] = record.kind
         elif record.kind == Kind.noted and record.name == "held":
             last[record.key] = Kind.noted
-        elif record.kind == Kind.settled and note_of(record)["verdict"] == "not_landed":
-            last[record.key] = Kind.settled  # it did not happen: it is tried again, or the run is cancelled before that
-    if told.row.status is Status.cancelled:  # nobody is asked any more, but it is said
+        elif record.kind == Kind.settled and note_of(record)["verdict"] == "not_landed" and is_cancelled:
+            last[record.key] = Kind.settled  # it did not happen, and is not tried again
+    if is_cancelled:  # nobody is asked any more, but it is said
         said = [record.payload or "" for record in told.records if record.name == "left in doubt"]
         last = {key: kind for key, kind in last.items() if not any(f'"{key}"' in text for text in said)}
     for key, kind in last.items():

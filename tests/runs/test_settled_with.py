@@ -15,6 +15,7 @@ import holdfast as hf
 from holdfast import doubts
 from holdfast.model import Kind, RunId
 from holdfast.testing.processes import environment
+from tests.concurrency.crashes import RUN, Ended, cut, ended_of, run_here
 from tests.eventually import eventually
 from tests.runs import wavering
 from tests.runs.journal import load, records_of
@@ -250,3 +251,23 @@ def test_what_was_seized_from_its_owner_is_proof_of_nothing(tmp_path: Path) -> N
     asyncio.run(pause())
     [note] = [r.payload for r in records_of(url, "r") if r.name == "paused" and '"on": true' in (r.payload or "")]
     assert '"seized": "lock"' in (note or "")
+
+
+@pytest.mark.corrupts  # the store that was cut off has not the mail
+def test_what_a_person_said_is_acted_on_once(tmp_path: Path) -> None:
+    """Also if it was recorded, and a crash kept the outcome that follows from it from being stored."""
+
+    async def settled() -> Ended:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[charges]) as app:
+            run = await app.start(charges(), id=RUN)
+            [doubt] = await eventually(run.in_doubt)
+            await doubt.resolve(hf.landed("charged somehow"), by="eva")
+            return await ended_of(app, await run.result(timeout=60))
+
+    ended = asyncio.run(settled())
+    assert ended.result == "charged somehow"
+    [verdict] = [record for record in ended.records if record.kind == Kind.settled]
+    again = run_here(cut(ended, verdict.seq, tmp_path / "cut" / "s.db"), charges())
+    assert again.result == "charged somehow"
+    assert [record for record in again.records if record.kind == Kind.settled] == [verdict]
+    assert DONE == ["begun 1"]

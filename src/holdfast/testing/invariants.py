@@ -306,19 +306,12 @@ def _doubted(call: tuple[int, str], records: Sequence[Record]) -> Record | None:
 def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iterator[str]:
     if [m.number for m in mail] != list(range(1, row.mail + 1)):
         yield f"its mail has the numbers {[m.number for m in mail]}, its counter is {row.mail}"
-    # A verdict whose outcome a crash kept from being stored is acted on again: the same act.
-    acts = {(_mail_of(r), r.key, _said(r) if r.kind == Kind.settled else r.seq) for r in _in_force(records)}
-    used = Counter(number for number, *_ in acts)
+    used = Counter(_mail_of(record) for record in _in_force(records))
     for number, times in sorted(used.items()):
         if number and times > 1:
             yield f"mail {number} was acted on {times} times"
         if number > row.mail:
             yield f"mail {number} was acted on, and only {row.mail} were accepted"
-
-
-def _said(settled: Record) -> tuple[object, object]:
-    note = note_of(settled)
-    return note.get("verdict"), note.get("attempt")
 
 
 def _in_force(records: Sequence[Record]) -> Iterator[Record]:

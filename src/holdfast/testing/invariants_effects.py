@@ -94,9 +94,7 @@ def _take(record: Record, effects: dict[tuple[int, str], _Effect]) -> Iterator[s
             given = note.get("given") or {}
             is_unasked_for = note["evidence"].get("cause") == "code change"  # the code does not make the call
             is_asked = effect.held is not None or is_unasked_for
-            is_heard = (
-                note["by"] == "person" and note["verdict"] != "refused"
-            )  # else it came too late, and counts for nothing
+            is_heard = note["by"] == "person" and note["verdict"] != "refused"  # what was refused counts for nothing
             if is_heard and not is_asked and not given.get("left_over"):
                 yield f"{record.key}: a person settled it at seq {record.seq}, and nobody had been asked"
             effect.settled = record
