@@ -295,3 +295,46 @@ def test_a_paused_run_with_something_to_undo_never_goes_on_uncancelled(tmp_path:
         assert (UNDONE, CALLS) == (["flight"], [1])
 
     asyncio.run(main())
+
+
+@hf.effect(settle=0)
+async def order(what: str) -> str:
+    CALLS.append(1)
+    await eventually(MAY_END.is_set)
+    return what
+
+
+@order.verify
+async def ordered(what: str) -> hf.Verdict[str]:
+    return hf.landed(what)
+
+
+@order.undo
+async def unorder(ordered: str | None, what: str) -> None:
+    UNDONE.append(what)
+
+
+@hf.agent
+async def purchase() -> None:
+    async with hf.saga():
+        await order("chair")
+        await hf.sleep("1h")
+
+
+def test_an_effect_that_was_cut_off_may_have_to_be_undone(tmp_path: Path) -> None:
+    """Its process closed in the middle of it, and the run is cancelled while nobody has it."""
+    url = str(tmp_path / "runs.db")
+
+    async def main() -> None:
+        UNDONE.clear()
+        async with hf.connect(url) as client:
+            async with hf.connect(url, agents=[purchase], settings=hf.Settings(drain_s=0)) as app:
+                await app.start(purchase(), id="r")
+                await eventually(lambda: CALLS)
+            await client.get("r").cancel(timeout=0)
+            assert await client.get("r").status() is hf.Status.queued
+            async with hf.connect(url, agents=[purchase]):
+                await until(client.get("r"), "cancelled")
+        assert UNDONE == ["chair"]
+
+    asyncio.run(main())

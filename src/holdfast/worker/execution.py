@@ -391,7 +391,8 @@ class Execution:
         if self._parking is not None:
             await asyncio.wait({self._parking})
         if self._goes_on:
-            run.stop_reason = {"why": "handed over", "cleanup": self._has_cleanup}
+            may_undo = bool(run.sagas and run.intents)  # what is cut off here may have happened
+            run.stop_reason = {"why": "handed over", "cleanup": may_undo or self._has_cleanup}
             self._stop(None)
         await asyncio.wait({self._task})
 
