@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import os
 import signal
@@ -44,7 +45,9 @@ def work(
 
     async def at_work() -> None:
         async with hf.connect(url, agents=known, concurrency=concurrency, settings=hf.Settings(**settings)) as app:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _say_what_it_has, app.executor)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGUSR1, _say_what_it_has, app.executor)
+            loop.add_signal_handler(signal.SIGUSR2, _say_where_it_stands, app.executor)
             await app.work()
 
     asyncio.run(at_work())
@@ -54,6 +57,18 @@ def _say_what_it_has(executor: Executor) -> None:
     """To its log, when a test asks for it: the runs that this process has, or believes to have, and hands over."""
     runs = [each.run for each in executor.executions]
     logging.warning("has %s", " ".join(f"{run.id}{'/leaving' if run.draining else ''}" for run in runs))
+
+
+def _say_where_it_stands(executor: Executor) -> None:
+    """To its log, when something is not over that should be: what each run waits for, and each task."""
+    for each in executor.executions:
+        run = each.run
+        states = {name: getattr(run, name) for name in ("paused", "parking", "dead", "halted", "bodies", "lines")}
+        logging.warning("run %s: waits for %s; %s; reads mail: %s", run.id, [*run.waits], states, each._reading)
+    for task in asyncio.all_tasks():
+        stack = io.StringIO()
+        task.print_stack(file=stack)
+        logging.warning("%s", stack.getvalue())
 
 
 class Place:

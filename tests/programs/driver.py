@@ -317,6 +317,8 @@ async def _run_batch(
                 if monotonic_us() - began > plan.most_s * 1e6 and not tormentor.done():
                     log.info("%s: calm from here on", batch.seed)
                     tormentor.cancel()
+            if not is_over:
+                await workers.tell_all()
         finally:
             tormentor.cancel()
             await asyncio.wait({tormentor})
@@ -342,8 +344,8 @@ async def _run_batch(
         batch.problems += [f"{run_id or 'the store'}: {each}" for each in problems]
         if run_id is not None:
             batch.stories.append("\n".join([*problems, story(left.runs[run_id]), *found.more.get(run_id, ())]))
-    if workers.problems:
-        batch.stories.insert(0, "log of the workers:\n" + place.log.read_text()[-8000:])
+    if workers.problems or not is_over:
+        batch.stories.insert(0, "log of the workers:\n" + place.log.read_text()[-20_000:])
     batch.late = found.late
 
 

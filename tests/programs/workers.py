@@ -18,6 +18,7 @@ from tests.workers import Place
 
 CONCURRENCY = 20
 _LOOK_S = 0.01
+_TELLS_S = 1.0
 _FORKS_US = 200_000  #: by then a new process has a handler for SIGTERM
 
 
@@ -155,6 +156,12 @@ class Workers:
         self._leaving.append(process)
         process.died = now_us()
         process.worker.send(signal.SIGTERM)
+
+    async def tell_all(self) -> None:
+        """Have all write to their log where they stand."""
+        for process in self.alive:
+            process.worker.send(signal.SIGUSR2)
+        await asyncio.sleep(_TELLS_S)
 
     async def terminate(self) -> None:
         """SIGTERM to all: they hand over what they have and end with 0, as those before them did."""

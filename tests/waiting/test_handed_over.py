@@ -318,7 +318,7 @@ async def unorder(ordered: str | None, what: str) -> None:
 async def purchase() -> None:
     async with hf.saga():
         await order("chair")
-        await hf.sleep("1h")
+        await hf.sleep(3600)
 
 
 def test_an_effect_that_was_cut_off_may_have_to_be_undone(tmp_path: Path) -> None:
