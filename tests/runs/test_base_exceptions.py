@@ -17,10 +17,13 @@ from typing import Any, NoReturn
 import pytest
 
 import holdfast as hf
+from holdfast.journal.journal import Journal
+from holdfast.model import Applied
 from holdfast.testing.processes import environment
 from holdfast.verbs import effect
 from tests.eventually import eventually
 from tests.runs.journal import load
+from tests.workers import until
 
 ACTS: list[str] = []
 
@@ -397,6 +400,36 @@ def test_a_run_asks_about_an_effect_that_outlasts_its_timeout(tmp_path: Path) ->
 
     asyncio.run(main())
     assert ACTS == ["late"]
+
+
+def test_a_run_whose_agent_has_ended_reads_what_comes_while_it_leaves_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @hf.agent
+    async def agent() -> str:
+        task = asyncio.create_task(act("weird"))
+        await hf.sleep(0.2)
+        return "went on" if not task.done() else "?"
+
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+            parks, acted = Journal.park, asyncio.Event()
+
+            async def parks_too_late(journal: Journal, *args: Any, **options: Any) -> Applied:
+                if acted.is_set():
+                    return await parks(journal, *args, **options)
+                await run.cancel(timeout=0)
+                applied = await parks(journal, *args, **options)
+                assert applied is Applied.unread
+                acted.set()
+                return applied
+
+            monkeypatch.setattr(Journal, "park", parks_too_late)
+            run = await app.start(agent(), id="r")
+            assert await until(run, "cancelled") is hf.Status.cancelled
+            assert acted.is_set()
+
+    asyncio.run(main())
 
 
 @hf.effect(settle=0)

@@ -472,7 +472,7 @@ class Execution:
         if applied is Applied.committed:
             self.row = run.journal.row
             self._stop(None)
-        elif applied is Applied.unread and not self._stopped.done():
+        elif applied is Applied.unread and not run.dead:  # whether or not the agent has ended
             run.thaw()
             self.mail_came()
             self._on_wait()
