@@ -3,27 +3,22 @@
 A commit is acknowledged only if the log that it was written to is still the one that the path names. And a log that is
 shorter than its own index says has lost commits: that is looked at before each commit, which would fill the gap with
 nothing. The format of the index is https://sqlite.org/walformat.html#the_wal_index_file_format.
-
-What is done for each commit never uses `stat`: it asks for the time of the last change too, which makes Linux note the
-exact time of the next write, and so sync the inode with each commit. `statx` asks for what is needed.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
-from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.errors import StoreReplaced
 from holdfast.store import forks
 from holdfast.store.sqlite_guard import Held
+from holdfast.store.sqlite_watch import Watch
 
 _COPY = 48  # bytes of the header, which is there twice: while they differ it is being written
 _INDEX = struct.Struct("=14x H I I 8x 8s 8x 48x I")
 _LOG_HEADER, _FRAME_HEADER = 32, 24
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class LogState(NamedTuple):
@@ -46,9 +41,7 @@ class Identity:
         self._paths = (path, self._wal, f"{path}-shm") if held is not None else (path,)
         self._known = tuple(map(_look, self._paths))
         self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC) if held is not None else -1
-        self._folder = os.open(os.path.dirname(path) or ".", _FOLDER) if held is not None else -1
-        self._look_at_log = _looker(self._folder, self._wal)
-        self._log_file = self._look_at_log()
+        self._watch = Watch(self._wal) if held is not None else None
         self._most = os.stat(path).st_size
         # The index, and what it says: most looks find it unchanged. As one: several threads look.
         self._seen: tuple[bytes, LogState | None] = (b"", None)
@@ -60,8 +53,9 @@ class Identity:
     def close(self) -> None:
         if self._log >= 0:
             os.close(self._log)  # SQLite has no locks on the log itself
-            os.close(self._folder)
-            self._log = self._folder = -1
+            self._log = -1
+        if self._watch is not None:
+            self._watch.close()
 
     def check(self) -> None:
         """Raise StoreReplaced if the paths no longer name the files that are open, or these are cut short."""
@@ -90,7 +84,8 @@ class Identity:
         look at; else what the log has is returned.
         """
         assert self._held is not None
-        if self._look_at_log() != self._log_file:
+        assert self._watch is not None
+        if self._watch.has_news():
             self.check()
         size = os.lseek(self._held.main, 0, os.SEEK_END)
         if before is not None and before.backfilled < before.frames < frames and size >= self._most:
@@ -132,20 +127,6 @@ class Identity:
             "or restore a backup, start again."
         )
         raise self.failure
-
-
-def _looker(folder: int, path: str) -> Callable[[], object]:
-    """A quick way to ask which file a path in a folder names: what it returns changes when that does."""
-    statx = getattr(ctypes.PyDLL(None), "statx", None)
-    if statx is None or folder < 0:
-        return lambda: _look(path)
-    name, found = ctypes.c_char_p(os.fsencode(os.path.basename(path))), ctypes.create_string_buffer(256)
-    ask = (ctypes.c_int(folder), name, ctypes.c_int(0), ctypes.c_uint(0x100), found)  # of which the inode
-
-    def look() -> object:
-        return found[32:40] if statx(*ask) == 0 else b""
-
-    return look
 
 
 def _size(descriptor: int) -> int:
