@@ -359,3 +359,36 @@ def test_a_run_that_is_cancelled_while_its_past_waits_for_a_timer_takes_back_all
         assert ran == [f"{each} taken back" for each in last_first]
 
     asyncio.run(main())
+
+
+@hf.effect(settle=0)
+async def act_in_doubt() -> str:
+    raise ValueError("no answer")
+
+
+@hf.agent
+async def ends_before_it_is_known() -> str:
+    async def branch() -> None:
+        await act_in_doubt()
+        ran.append("went on")
+
+    task = asyncio.create_task(branch())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SOON_S):
+            await hf.receive(("never", int))
+    return "ended" if not task.done() else "too late"
+
+
+def test_what_is_new_comes_after_what_a_timer_of_the_code_cancelled(tmp_path: Path) -> None:
+    """A person says what became of the effect when the agent has ended; a replay waits for the timer first."""
+
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "holdfast.db"), agents=[ends_before_it_is_known]) as app:
+            run = await app.start(ends_before_it_is_known())
+            await until(run, "in_doubt")
+            [doubt] = await run.in_doubt()
+            await doubt.resolve(hf.landed("it was"))
+            assert await run.result(timeout=60) == "ended"
+
+    asyncio.run(main())
+    assert ran == []

@@ -257,7 +257,7 @@ class Ticks:
                     each[0].set_result(None)
             self._activity += 1
             self._schedule()
-        elif self._ready and self._is_open_effect_due(is_outside, quiet_s, []):
+        elif self._ready and (self._is_cancel_due(is_outside) or self._is_open_effect_due(is_outside, quiet_s, [])):
             self._look_again()
         elif self._ready:
             self.deliver_ready()
@@ -294,6 +294,11 @@ class Ticks:
         if not self._cancels.are_due_before(tick):
             return False
         return is_outside or self._has_own_timers() or any(e.name != CHILD_ENDED for e in waiting)
+
+    def _is_cancel_due(self, is_outside: bool) -> bool:
+        """Is a call to be cancelled, by what the code waits for by itself, before it hears of anything new?"""
+        is_awaited = self._cancels.are_due_before(self._last_recorded + 1)
+        return is_awaited and (is_outside or self._has_own_timers())
 
     def _is_open_effect_due(self, is_outside: bool, quiet_s: float, group: list[Entry]) -> bool:
         """Has a task that waits outside yet to ask for an effect that was cut off, begun before this group ended?
