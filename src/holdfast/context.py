@@ -167,8 +167,8 @@ class RunContext:
         now = self.stillness.now()
         return Quiet.outside if self.apart and now is Quiet.settled else now
 
-    def _has_own_timers(self) -> bool:
-        return bool(self.own_timers.pending(self.loop.time()))
+    def _has_own_timers(self, as_of: float) -> bool:
+        return bool(self.own_timers.pending(as_of))
 
     def thread_ended(self) -> None:
         self.threads -= 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import holdfast as hf
-from tests.concurrency.crashes import Ended, run_again, run_here
+from tests.concurrency.crashes import RUN, Ended, cut, ended_of, run_again, run_here
 from tests.eventually import eventually
 from tests.workers import until
 
@@ -392,3 +393,47 @@ def test_what_is_new_comes_after_what_a_timer_of_the_code_cancelled(tmp_path: Pa
 
     asyncio.run(main())
     assert ran == []
+
+
+@hf.agent
+async def undoes() -> int:
+    async with hf.saga():
+        await act("in the child")
+        return await hf.receive(("never", int))
+
+
+@hf.agent
+async def cuts_a_child_off() -> str:
+    async def cut_off() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOON_S):
+                await undoes()
+
+    await asyncio.gather(cut_off(), note("meanwhile", 2 * SOON_S))
+    return await note("then")
+
+
+def test_a_timer_that_is_due_is_waited_for_however_slow_the_loop_is(tmp_path: Path) -> None:
+    """What it cancels goes on some turns later, and only then asks for what it was told next."""
+
+    async def slow_down() -> None:
+        while True:
+            time.sleep(0.004)
+            await asyncio.sleep(0)
+
+    async def once(store: Path, *, slowly: bool) -> Ended:
+        slow = asyncio.create_task(slow_down()) if slowly else None
+        async with hf.connect(str(store), agents=[cuts_a_child_off, undoes]) as app:
+            run = await app.start(cuts_a_child_off(), id=RUN)
+            ended = await ended_of(app, await run.result(timeout=60))
+        if slow is not None:
+            slow.cancel()
+        return ended
+
+    ended = asyncio.run(once(tmp_path / "whole.db", slowly=False))
+    assert "cut_off~1/undoes#1.ended" in set(ended.keys())
+    for n in range(3):
+        store = cut(ended, len(ended.records) - 1, tmp_path / str(n) / "holdfast.db")
+        again = asyncio.run(once(store, slowly=True))
+        assert [record.key for record in again.records if record.name == "late"] == []
+        assert again.keys() == ended.keys()

@@ -32,10 +32,10 @@ _LOOK_AGAIN_S = 0.002
 class Ticks:
     """Delivers outcomes to the calls of one run."""
 
-    def __init__(self, replay: Replay, tasks: Callable[[], Quiet], has_own_timers: Callable[[], bool]) -> None:
+    def __init__(self, replay: Replay, tasks: Callable[[], Quiet], has_own_timers: Callable[[float], bool]) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
-        self._has_own_timers = has_own_timers
+        self._own_timers = has_own_timers
         self._replay = replay
         self._undelivered = replay.delivered_count
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
@@ -50,6 +50,7 @@ class Ticks:
         self._quiet_turns = 0
         self._busy_turns = 0
         self._active_at = 0.0
+        self._looked_at = self._heard_until = 0.0
         self._patience_s = _PATIENCE_S
         self._patience_with_effects_s = _PATIENCE_WITH_EFFECTS_S
         self._scheduled = False
@@ -63,7 +64,7 @@ class Ticks:
     def let_go(self) -> None:
         """The run is over; nobody is to be asked what it does."""
         self._tasks = lambda: Quiet.settled
-        self._has_own_timers = lambda: False
+        self._own_timers = lambda _as_of: False
 
     def touch(self) -> None:
         """Something happened in the run: it has not settled."""
@@ -201,7 +202,7 @@ class Ticks:
         if self._activity != self._seen_activity:
             self._seen_activity = self._activity
             self._quiet_turns = self._busy_turns = 0
-            self._active_at = self._loop.time()
+            self._active_at = self._looked_at = self._heard_until = self._loop.time()
             self._schedule()
             return
         doing = self._tasks()
@@ -216,6 +217,7 @@ class Ticks:
             self._next(is_outside=doing is not Quiet.settled)
 
     def _look_again(self) -> None:
+        self._heard_until, self._looked_at = self._looked_at, self._loop.time()
         self._scheduled = True
         self._loop.call_later(_LOOK_AGAIN_S, self._turn)
 
@@ -266,6 +268,13 @@ class Ticks:
                 self._schedule()
         elif self._replayed_waiters:
             self._look_again()
+
+    def _has_own_timers(self) -> bool:
+        """Is the code yet to hear of a timer that it has set? One that was due at the last look but one was heard of.
+
+        What was due since may not have been called, and whoever it wakes goes on some turns later.
+        """
+        return self._own_timers(self._heard_until)
 
     @property
     def has_unasked_effects(self) -> bool:
