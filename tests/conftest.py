@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +59,12 @@ def postgres_url(postgres_databases: Databases, request: pytest.FixtureRequest) 
 
 
 def pytest_sessionstart() -> None:
-    """Thousands of processes are started: none of them compiles Holdfast, even where Python is told to keep nothing."""
+    """Thousands of processes are started: none of them compiles Holdfast, even where Python is told to keep nothing.
+
+    A shell has what it starts in the background ignore Ctrl-C; tests send it, and whoever they start must hear it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     compileall.compile_dir(Path(hf.__file__).parent, quiet=1)
 
 

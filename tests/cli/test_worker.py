@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,9 @@ from typing import Any
 import pytest
 
 from holdfast.cli.insistence import ECHO_S
+from holdfast.cli.setup import Setup
+from holdfast.cli.worker import SignalLoop
+from holdfast.cli.worker_events import Events
 from holdfast.testing.postgres import PostgresServer
 from tests.cli.commands import Commands
 from tests.eventually import eventually_now
@@ -417,3 +421,31 @@ def test_wrong_usage_in_a_child_ends_the_parent_too(hf: Commands) -> None:
     ended = hf("worker", "nothere.py", "--processes", "2")
     assert ended.code == 2
     assert "There is no file nothere.py" in ended.err
+
+
+def test_a_signal_is_never_left_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even for a moment: between working and having handed over, another one would end the process."""
+    before = signal.getsignal(signal.SIGTERM)
+    loop = SignalLoop(Events(Setup(json=True), shows_pid=False), is_child=True)
+    try:
+        task = loop.create_task(asyncio.sleep(0))
+        loop.run_until_complete(task)
+        loop.count_signals(task)
+        handlers: list[object] = []
+        set_handler = signal.signal
+
+        def watched(number: int, handler: Any) -> Any:
+            handlers.append(handler)
+            return set_handler(number, handler)
+
+        monkeypatch.setattr(signal, "signal", watched)
+        loop.add_signal_handler(signal.SIGTERM, lambda: None)
+        assert loop.remove_signal_handler(signal.SIGTERM)
+        assert handlers
+        assert signal.SIG_DFL not in handlers
+        assert signal.getsignal(signal.SIGTERM) == loop._signal_came
+    finally:
+        monkeypatch.undo()
+        loop.close()
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)

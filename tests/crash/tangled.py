@@ -19,7 +19,7 @@ async def wander(n: int) -> int:
 @hf.effect(settle=0)
 async def slow_post(n: int) -> str:
     act("slow", n)
-    await asyncio.sleep(0.03)
+    await asyncio.sleep(0.03 if n == 1 else 0.2)  # the second outlasts a timeout, whose end takes a commit
     return f"slow-{n}"
 
 

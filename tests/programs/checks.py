@@ -6,11 +6,12 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from holdfast.clock import now_us
 from holdfast.codec import decode_error
-from holdfast.history import timeline_of
+from holdfast.history import note_of, timeline_of
 from holdfast.journal.blobs import stored_text
 from holdfast.model import Kind, Mail, QuestionRow, Record, RunFilter, RunRow, Status, WorkerId
 from holdfast.store.base import Store
@@ -222,6 +223,12 @@ def _deeds(told: Told, expected: Expected, was_stopped: WasStopped, late: list[s
         yield from _deeds_at(told, act, by_place[at], was_stopped, late)
 
 
+def _stalled(told: Told) -> set[int]:
+    """The processes whose lease ran out: stopped or only slow, they may act late, and nobody can know."""
+    claims = [note_of(record) for record in told.records if record.kind == Kind.claimed]
+    return {first["pid"] for first, then in pairwise(claims) if then.get("proof") == "lease"}
+
+
 def _deeds_at(
     told: Told, act: Act, deeds: Sequence[Deed], was_stopped: WasStopped, late: list[str], *, is_certain: bool = True
 ) -> Iterator[str]:
@@ -238,6 +245,7 @@ def _deeds_at(
     for record in told.records:
         if record.kind == Kind.intent:
             intents[record.key].append(record)
+    stalled = _stalled(told)
     completed = {deed.key for deed in deeds if deed.what == "act" and deed.call in outcomes}
     if not act.is_optional and len(completed) != 1:
         yield f"{word} at {at} was completed under {len(completed)} keys"
@@ -245,7 +253,7 @@ def _deeds_at(
         yield f"{word} at {at} happened under {len(acts)} keys"
     for key, same in acts.items():
         call = same[0].call
-        stopped = [deed for deed in same if was_stopped(deed.pid, deed.began, deed.done)]
+        stopped = [d for d in same if d.pid in stalled or was_stopped(d.pid, d.began, d.done)]
         outcome = outcomes.get(call)
         after = [deed for deed in same if outcome is not None and deed.began > outcome.at]
         if len(same) > len(intents[call]):

@@ -33,6 +33,7 @@ Args = TypeVarTuple("Args")
 SetUp = Callable[[Holdfast], object]
 
 _AWAY_S = 1.0
+_COUNTED = (signal.SIGTERM, signal.SIGINT)
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -230,7 +231,7 @@ class SignalLoop(asyncio.SelectorEventLoop):
     def count_signals(self, task: asyncio.Task[Any] | None) -> None:
         """From now on; `task` is what the first one cancels."""
         self._to_cancel = task
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _COUNTED:
             signal.signal(number, self._signal_came)
 
     def add_signal_handler(self, sig: int, callback: Callable[[Unpack[Args]], Any], *args: *Args) -> None:
@@ -239,13 +240,21 @@ class SignalLoop(asyncio.SelectorEventLoop):
         self._count_again(sig)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        was_there = super().remove_signal_handler(sig)
+        was_there = sig in self._handled
         self._handled.discard(sig)
+        if self._to_cancel is None or sig not in _COUNTED:
+            return super().remove_signal_handler(sig)
+        # Removed, it would end the process for a moment: until it is counted again.
+        super().add_signal_handler(sig, lambda: None)
         self._count_again(sig)
         return was_there
 
+    def close(self) -> None:
+        self._to_cancel = None
+        super().close()
+
     def _count_again(self, number: int) -> None:
-        if self._to_cancel is not None and number in (signal.SIGTERM, signal.SIGINT):
+        if self._to_cancel is not None and number in _COUNTED:
             signal.signal(number, self._signal_came)
 
     def _signal_came(self, number: int, frame: object) -> None:
