@@ -50,7 +50,20 @@ SRC = ROOT / "src"
 DAMAGING = {"operations.md"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-TEXTS = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "CONVENTIONS.md", "changes/README.md"))]
+TEXTS = [
+    *PAGES,
+    *(
+        ROOT / name
+        for name in (
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "CONVENTIONS.md",
+            "SECURITY.md",
+            "changes/README.md",
+            "deploy/README.md",
+        )
+    ),
+]
 
 #: What a path looks like in the pages.
 HOME = "/home/me/agents"
