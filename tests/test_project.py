@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import email
 import os
 import re
-import tomllib
+import subprocess
+import sys
 from collections.abc import Iterator
+from email.message import Message
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -65,13 +69,70 @@ def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module or ""
 
 
-def test_the_readme_is_short_and_is_part_of_the_package() -> None:
-    readme = ROOT / "README.md"
-    if not readme.exists():
-        pytest.skip("there is no README.md yet")
-    assert len(readme.read_text(encoding="utf-8").splitlines()) < 200
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project.get("readme") == "README.md", 'pyproject.toml: add readme = "README.md" to [project]'
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+
+
+# the package
+
+
+@pytest.fixture(scope="module")
+def metadata(tmp_path_factory: pytest.TempPathFactory) -> Message:
+    """What an index is told of the package: as `pip install .` has it made."""
+    folder = tmp_path_factory.mktemp("metadata")
+    code = f"import hatchling.build; print(hatchling.build.prepare_metadata_for_build_wheel({str(folder)!r}))"
+    made = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    return email.message_from_string((folder / made.stdout.split()[-1] / "METADATA").read_text(encoding="utf-8"))
+
+
+def test_the_page_on_an_index_is_the_readme_with_links_that_lead_somewhere(metadata: Message) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = str(metadata.get_payload())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    shown, written = (re.findall(r"\]\(([^)\s]+)\)", text) for text in (page, readme))
+    assert len(shown) == len(written) > 20
+    base = f"{urls(metadata)['Source']}/blob/v{metadata['Version']}/"
+    for there, here in zip(shown, written, strict=True):
+        if here.startswith("https://"):
+            assert there == here
+        else:
+            assert there == base + here
+            assert (ROOT / here.partition("#")[0]).exists(), here
+    assert re.sub(re.escape(base), "", page) == readme
+
+
+def urls(metadata: Message) -> dict[str, str]:
+    found = {}
+    for each in metadata.get_all("Project-URL", []):
+        name, _, url = str(each).partition(", ")
+        found[name] = url
+    return found
+
+
+def test_the_package_says_where_its_source_documentation_changes_and_reports_are(metadata: Message) -> None:
+    found = urls(metadata)
+    assert found.keys() == {"Source", "Documentation", "Changelog", "Security"}
+    for url in found.values():
+        assert url.startswith("https://")
+        assert url.startswith(found["Source"]), "one place, so that one line changes when the project moves"
+        path = url.partition("/blob/HEAD/")[2]
+        assert (ROOT / path).exists()
+
+
+def test_each_extra_is_imported_somewhere(metadata: Message) -> None:
+    """One that nothing imports promises what is not there."""
+    used = {name.partition(".")[0] for path in MODULES for _, name in imported(tree(path))}
+    extras: dict[str, set[str]] = {name: set() for name in map(str, metadata.get_all("Provides-Extra", []))}
+    for line in map(str, metadata.get_all("Requires-Dist", [])):
+        if found := re.search(r"extra == '([^']+)'", line):
+            extras[found[1]].add(re.split(r"[^\w.-]", line)[0].lower().replace("_", "-"))
+    assert extras.pop("dev") >= set().union(*extras.values()), "what an extra needs is there for the tests"
+    provided = packages_distributions()
+    for extra, distributions in extras.items():
+        assert distributions, extra
+        for distribution in distributions:
+            modules = {name for name, by in provided.items() if distribution in {each.lower() for each in by}}
+            assert modules & used, f"the extra {extra} brings {distribution}, and nothing imports it"
 
 
 def test_no_file_points_out_of_the_project() -> None:

@@ -33,6 +33,7 @@ from holdfast.telemetry import info
 from holdfast.verbs.child import Agent, Call
 from holdfast.worker.attending import Attendant
 from holdfast.worker.executor import Executor
+from holdfast.worker.hiding import hide_url
 from holdfast.worker.outbox import Outbox, start_later
 from holdfast.worker.starting import NewRun, Place
 
@@ -125,6 +126,8 @@ class Holdfast(Administration):
         if self._agents and is_in_run():
             raise UsageError("An app that executes runs was opened inside a run. Open one without agents=, to look.")
         await self._store.open()
+        if self._settings.hide_url:
+            hide_url()
         self._store.home = Home()
         self._schedules = Schedules(self._store, self._start_scheduled, self._cancel_quietly)
         self._triggers = Triggers(self._store, self._start_triggered, self._signal)

@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from holdfast.errors import UsageError
+
 DEFAULT_PATH = ".holdfast/holdfast.db"
+URL = "HOLDFAST_URL"
+#: Says that the url was taken out of the environment on purpose.
+HIDDEN = "HOLDFAST_URL_HIDDEN"
 
 
 def store_url(url: str | None) -> str:
     """The store to use: the argument, `HOLDFAST_URL`, or `./.holdfast/holdfast.db`."""
-    return url or os.environ.get("HOLDFAST_URL") or f"sqlite:///{DEFAULT_PATH}"
+    found = url or os.environ.get(URL)
+    if not found and os.environ.get(HIDDEN):
+        raise UsageError(
+            f"Which store? A worker that executes this took {URL} out of the environment (hide_url). "
+            "Code of an agent acts on its store with `hf.start`, `hf.get` and the like; another one has to be named."
+        )
+    return found or f"sqlite:///{DEFAULT_PATH}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +54,5 @@ class Settings:
     #: seconds a run stays in memory for what its code awaits outside of any step while all else waits; a timer of its
     #: own keeps it for longer, and that is reported then
     outside_s: float = 60.0
+    #: take `HOLDFAST_URL` out of the environment once the store is open, so that what agents start does not get it
+    hide_url: bool = False

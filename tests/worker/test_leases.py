@@ -86,6 +86,32 @@ def test_a_worker_whose_row_is_gone_knows_that_it_lost_everything(tmp_path: Path
     assert [event for event, _ in log.events if event != "lease.late"] == ["lease.lost"]
 
 
+def test_the_store_has_answered_as_long_as_the_loop_turns_be_it_that_it_cannot(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = Settings(lease_s=0.6, renew_s=0.1, block_warning_s=60, stall_limit_s=0.5)
+        store, lease = await opened(tmp_path / "s.db", settings, Refusing)
+        first_us = lease.answered_us
+        await eventually(lambda: lease.answered_us > first_us)
+        assert lease.remaining_s() < 0.6
+        eventually_now(lambda: lease.remaining_s() < -1.0)  # the loop stands still
+        assert monotonic_us() - lease.answered_us > 300_000
+        stalled_us = lease.answered_us
+        await eventually(lambda: lease.answered_us > stalled_us)
+        await lease.close()
+        await store.close()
+
+    with logged() as log:
+        asyncio.run(main())
+    assert {event for event, _ in log.events} == {"lease.not_renewed", "lease.stalled"}
+
+
+class Refusing(SqliteStore):
+    """Says that it cannot."""
+
+    async def renew_worker(self, worker_id: WorkerId, lease_until_ms: int) -> bool:
+        raise StoreError("no room")
+
+
 class Counting(SqliteStore):
     """Counts renewals."""
 

@@ -36,6 +36,7 @@ COMMANDS = {
     "resolve": ("resolve", "resolve_command", "Say what became of an effect in doubt."),
     "worker": ("worker", "worker_command", "Execute runs of the agents in these files until SIGTERM or Ctrl-C."),
     "workers": ("workers", "workers_command", "List the processes that execute runs."),
+    "health": ("health", "health_command", "Tell whether the worker that writes FILE is alive; for probes."),
     "queues": ("queues", "queues_command", "List queues, how full they are, and their limits."),
     "schedules": ("schedules", "schedules_command", "List schedules: what starts runs at given times."),
     "fire": ("schedules", "fire_command", "Start a run of a schedule now."),

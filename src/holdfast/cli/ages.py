@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+import click
+
 from holdfast.cli.failure import USAGE, Failure
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def age(text: str, option: str) -> timedelta:
@@ -19,6 +22,14 @@ def age(text: str, option: str) -> timedelta:
         return timedelta(**{_UNITS[found[2]]: float(found[1])})
     except OverflowError:
         raise Failure(f"{option} is too long: {text!r}.", USAGE) from None
+
+
+def seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+    """The callback of an option that takes a short time, like `500ms`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no time; write it like 500ms, 30s or 2m.", ctx, parameter)
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def age_text(length: timedelta) -> str:

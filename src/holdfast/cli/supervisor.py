@@ -10,9 +10,10 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from holdfast.cli.chorus import Chorus
 from holdfast.cli.failure import FAILED, INTEGRITY, OK, USAGE
 from holdfast.cli.insistence import Insistence
 from holdfast.clock import monotonic_us
@@ -34,9 +35,24 @@ def delay_s(lived_s: float, former_s: float) -> float:
 
 
 class Supervisor:
-    """Keeps so many processes of one command alive until a signal says to stop."""
+    """Keeps so many processes of one command alive until a signal says to stop.
 
-    def __init__(self, command: Sequence[str], processes: int, drain_s: float) -> None:
+    `environment` is what the children get besides this process's own. With `hears`, they send signs of life, of which
+    `chorus` makes one.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        processes: int,
+        drain_s: float,
+        *,
+        environment: Mapping[str, str] | None = None,
+        hears: bool = False,
+    ) -> None:
+        self.chorus = Chorus(processes)
+        self._environment = {**(environment or {}), **(self.chorus.environment if hears else {})}
+        self._passed = (self.chorus.theirs,) if hears else ()
         self._command = command
         self._processes = processes
         self._patience_s = drain_s + _GRACE_S
@@ -51,6 +67,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         theirs, ours = os.pipe()
+        loop.add_reader(self.chorus.ours, self.chorus.listen)
         try:
             async with asyncio.TaskGroup() as group:
                 for place in range(1, self._processes + 1):
@@ -58,6 +75,8 @@ class Supervisor:
         finally:
             os.close(theirs)
             os.close(ours)
+            loop.remove_reader(self.chorus.ours)
+            self.chorus.close()
         return self._code
 
     async def _keep(self, place: int, pipe: int) -> None:
@@ -85,18 +104,20 @@ class Supervisor:
             child = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(pipe,),
-                env=os.environ | {_PIPE: str(pipe)},
+                pass_fds=(pipe, *self._passed),
+                env=os.environ | self._environment | {_PIPE: str(pipe)},
             )
         except OSError as error:
             return {"error": str(error)}
         self._children[place] = child
+        self.chorus.began(child.pid)
         info("child.started", child=place, pid=child.pid)
         if self._stopping.is_set():  # it was being started when the signal came
             with suppress(ProcessLookupError):
                 child.terminate()
         code = await child.wait()
         del self._children[place]
+        self.chorus.ended(child.pid)
         return {"pid": child.pid, **({"code": code} if code >= 0 else {"signal": _name(-code)})}
 
     # stopping

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import re
 import signal
 import sys
 import traceback
@@ -18,30 +17,25 @@ from typing import Any, TypeVarTuple, Unpack
 import click
 
 from holdfast.app import Holdfast, connect
+from holdfast.cli.ages import seconds
 from holdfast.cli.failure import FAILED, OK, USAGE, Failure
+from holdfast.cli.heartbeat import Heartbeat, outlets
 from holdfast.cli.insistence import Insistence
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, agents_in, load, split_source
 from holdfast.cli.supervisor import Supervisor, follow_supervisor
 from holdfast.cli.worker_events import Events
-from holdfast.config import Settings
+from holdfast.config import URL, Settings
 from holdfast.errors import StoreAway
 from holdfast.telemetry import info, warn
 from holdfast.verbs.child import Agent
+from holdfast.worker.hiding import hide_url as take_out_url
 
 Args = TypeVarTuple("Args")
 SetUp = Callable[[Holdfast], object]
 
 _AWAY_S = 1.0
 _COUNTED = (signal.SIGTERM, signal.SIGINT)
-_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", value.strip())
-    if found is None:
-        raise click.BadParameter(f"{value!r} is no time; write it like 500ms, 30s or 2m.", ctx, parameter)
-    return float(found[1]) * _UNITS[found[2]]
 
 
 @command("worker")
@@ -53,7 +47,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
 @click.option(
     "--drain-timeout",
     "drain_s",
-    callback=_seconds,
+    callback=seconds,
     default="30s",
     show_default=True,
     metavar="TIME",
@@ -62,6 +56,8 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
 @click.option(
     "--processes", type=click.IntRange(min=1), metavar="N", help="So many processes; those that die are replaced."
 )
+@click.option("--heartbeat", metavar="FILE", help="Write a sign of life there; `holdfast health FILE` reads it.")
+@click.option("--hide-url", is_flag=True, help="Take HOLDFAST_URL out of the environment that agents see.")
 def worker_command(
     setup: Setup,
     sources: tuple[str, ...],
@@ -69,6 +65,8 @@ def worker_command(
     concurrency: int,
     drain_s: float,
     processes: int | None,
+    heartbeat: str | None,
+    hide_url: bool,
 ) -> int:
     """Execute runs of the agents in these files until SIGTERM or Ctrl-C.
 
@@ -76,7 +74,7 @@ def worker_command(
     or async, is called in every process before work begins: the place to declare queues, schedules and triggers.
 
     The first signal hands runs over to other workers, the second leaves at once. Events go to stderr; with --json, as
-    lines of JSON to stdout.
+    lines of JSON to stdout. Under systemd it says when it is ready, and feeds the watchdog.
 
     \b
     holdfast worker agents.py
@@ -84,18 +82,39 @@ def worker_command(
     """
     is_child = follow_supervisor(drain_s)
     events = Events(setup, shows_pid=is_child or processes is not None)
-    with events, redirect_stdout(sys.stderr):
+    with events, redirect_stdout(sys.stderr), Heartbeat(outlets(heartbeat)) as pulse:
+        url = hidden(setup) if hide_url else setup.db
         if processes is not None:
-            again = _child_command(setup, sources, queues, concurrency, drain_s)
-            return asyncio.run(Supervisor(again, processes, drain_s).supervise())
+            again = _child_command(setup, sources, queues, concurrency, drain_s, hide_url)
+            own = {URL: url} if hide_url and url else {}
+            parent = Supervisor(again, processes, drain_s, environment=own, hears=pulse.is_needed)
+            pulse.follow(parent.chorus.sign_us)
+            return asyncio.run(parent.supervise())
         plan = planned(sources)
         events.more["worker.started"] = {"pid": os.getpid(), "queues": [*queues], "concurrency": concurrency}
         with asyncio.Runner(loop_factory=lambda: SignalLoop(events, is_child=is_child)) as runner:
-            return runner.run(_work(setup, plan, queues=queues, concurrency=concurrency, drain_s=drain_s))
+            work = _work(url, plan, pulse, queues=queues, concurrency=concurrency, drain_s=drain_s)
+            return runner.run(work)
+
+
+def hidden(setup: Setup) -> str:
+    """The store's url, which is not in the environment any more."""
+    if setup.db:
+        raise Failure(
+            "--hide-url is about HOLDFAST_URL, and --db is shown to everybody in the list of processes. "
+            "Set HOLDFAST_URL instead of --db.",
+            USAGE,
+        )
+    return take_out_url()
 
 
 def _child_command(
-    setup: Setup, sources: tuple[str, ...], queues: tuple[str, ...], concurrency: int, drain_s: float
+    setup: Setup,
+    sources: tuple[str, ...],
+    queues: tuple[str, ...],
+    concurrency: int,
+    drain_s: float,
+    hide_url: bool,
 ) -> list[str]:
     """This command for one process. What the parent can import, a child can, and nothing else."""
     is_in_path = sys.path[:1] in ([""], [os.getcwd()])
@@ -103,7 +122,7 @@ def _child_command(
     given += [part for name in queues for part in ("--queue", name)]
     given += ["--concurrency", str(concurrency), "--drain-timeout", f"{drain_s:g}s"]
     given += ["--db", setup.db] if setup.db else []
-    return given + ["--json"] * setup.json + ["--no-color"] * setup.no_color
+    return given + ["--json"] * setup.json + ["--no-color"] * setup.no_color + ["--hide-url"] * hide_url
 
 
 # what is executed
@@ -162,27 +181,31 @@ def _checked_setup(given: str, function: Any) -> SetUp:
     return checked
 
 
-async def _work(setup: Setup, plan: Plan, *, queues: tuple[str, ...], concurrency: int, drain_s: float) -> int:
+async def _work(
+    url: str | None, plan: Plan, pulse: Heartbeat, *, queues: tuple[str, ...], concurrency: int, drain_s: float
+) -> int:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SignalLoop)
     loop.count_signals(asyncio.current_task())
     agents, settings = list(plan.agents.values()), Settings(drain_s=drain_s)
     with suppress(asyncio.CancelledError):  # by the first signal
         if plan.setups:
-            async with _opened(lambda: connect(setup.db)) as app:  # without agents: it executes nothing yet
+            async with _opened(lambda: connect(url), pulse) as app:  # without agents: it executes nothing yet
                 for place, function in plan.setups.items():
                     await _set_up(app, place, function)
         served = queues or None
         async with _opened(
-            lambda: connect(setup.db, agents=agents, concurrency=concurrency, queues=served, settings=settings)
+            lambda: connect(url, agents=agents, concurrency=concurrency, queues=served, settings=settings), pulse
         ) as app:
+            lease = app.executor.lease
+            pulse.follow(lambda: lease.answered_us)
             await app.work()
     info("worker.stopped", pid=os.getpid())
     return OK
 
 
 @asynccontextmanager
-async def _opened(make: Callable[[], Holdfast]) -> AsyncIterator[Holdfast]:
+async def _opened(make: Callable[[], Holdfast], pulse: Heartbeat) -> AsyncIterator[Holdfast]:
     """An app; a server that is not there yet is waited for."""
     told = ""
     while True:
@@ -190,6 +213,7 @@ async def _opened(make: Callable[[], Holdfast]) -> AsyncIterator[Holdfast]:
             try:
                 app = await stack.enter_async_context(make())
             except StoreAway as away:
+                pulse.asked_in_vain()
                 if str(away) != told:
                     warn("store.away", detail=str(away))
                 told = str(away)

@@ -96,6 +96,8 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "store.away": lambda fields: f"waiting for the store: {fields['detail']}",
     "store.out_of_reach": lambda fields: f"no runs are taken up, since nothing could be written: {fields['detail']}",
     "store.reached": lambda fields: f"{fields['url']} can be written to: runs are taken up",
+    "heartbeat.failed": lambda fields: f"no sign of life can be written to {fields['file']}: {fields['error']}",
+    "url.still_shown": lambda fields: f"HOLDFAST_URL could not be taken out of {fields['file']}",
     "supervisor.stopping": lambda fields: (
         f"{fields['signal']}: passed on to {count(fields['children'], 'child', 'children')}"
     ),

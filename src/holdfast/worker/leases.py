@@ -39,6 +39,7 @@ class Lease:
         self.host = platform.node()
         self.boot_id = boot_id()
         self.is_lost = False  #: somebody removed this worker; its runs are no longer its own
+        self.answered_us = 0  #: when the store last answered a renewal, be it that it cannot; of the monotonic clock
         self._lease_ms = int(settings.lease_s * 1000)
         self._late_ms = int(max(settings.lease_s / 2, settings.renew_s * 1.5) * 1000)
         self._every_s = max(0.01, min(_BEAT_S, settings.renew_s, settings.block_warning_s / 2))
@@ -62,6 +63,7 @@ class Lease:
         worker = Worker(self.worker_id, os.getpid(), self.host, self.boot_id, now_us(), sent_ms + self._lease_ms)
         await self._store.add_worker(worker)
         self._renewed_ms = sent_ms
+        self.answered_us = monotonic_us()
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._tick()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._keep()), name="holdfast-lease", daemon=True)
@@ -141,12 +143,14 @@ class Lease:
                 return
         except Exception as error:  # the next one may succeed
             warn("lease.not_renewed", worker=self.worker_id, error=f"{type(error).__name__}: {error}")
+            self.answered_us = monotonic_us()
             return
         late_ms = sent_ms - self._renewed_ms
         if late_ms > self._late_ms:
             self._distrust_until_ms = self._store.lease_clock_ms() + self._lease_ms
             info("lease.late", worker=self.worker_id, seconds=round(late_ms / 1000, 1))
         self._renewed_ms = sent_ms
+        self.answered_us = monotonic_us()
 
     def _find_blocking(self) -> Blocked | None:
         beat_us = self._beat_us
