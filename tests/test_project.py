@@ -22,7 +22,7 @@ SRC = ROOT / "src" / "holdfast"
 MODULES = sorted(SRC.rglob("*.py"))
 
 NOT_OURS = {".git", ".venv", ".holdfast", ".hypothesis", ".import_linter_cache", ".mypy_cache", ".pytest_cache"}
-NOT_OURS |= {".ruff_cache", "__pycache__", "build", "dist", "node_modules"}
+NOT_OURS |= {".ruff_cache", ".soak", "__pycache__", "build", "dist", "node_modules"}
 
 #: Paths of one machine, or out of the project. Put together here, so that this file does not name them itself.
 FORBIDDEN = re.compile(
@@ -38,7 +38,7 @@ STATEMENT = re.compile(
 def files() -> Iterator[Path]:
     for folder, subfolders, names in os.walk(ROOT):
         subfolders[:] = sorted(set(subfolders) - NOT_OURS)
-        yield from (Path(folder, name) for name in sorted(names))
+        yield from (Path(folder, name) for name in sorted(set(names) - NOT_OURS))
 
 
 def shown(path: Path) -> str:
