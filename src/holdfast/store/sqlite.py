@@ -54,6 +54,7 @@ from holdfast.store import forks, migrate
 from holdfast.store import sqlite_reads as reads
 from holdfast.store.base import Acknowledge
 from holdfast.store.bell import Bell
+from holdfast.store.carrier import Carrier
 from holdfast.store.home import AtHome
 from holdfast.store.locks import Life, WorkerLocks
 from holdfast.store.mailing import Delivery
@@ -110,6 +111,7 @@ class SqliteStore(Retention, Health, AtHome):
         self._queries = load_queries("sqlite")
         self._locks = WorkerLocks(f"{self.path}-workers")
         self._bell = Bell(os.path.join(self._locks.directory, "bell"))
+        self._carrier = Carrier()
         self._pid = os.getpid()
         self._writer: Writer | None = None
         self._reader: apsw.Connection | None = None
@@ -191,6 +193,7 @@ class SqliteStore(Retention, Health, AtHome):
                         mark=Mark(self._locks.directory, [each.file for each in past.marks]),
                         loop=loop,
                         ring=self._bell.ring,
+                        carry=self._carrier.carry,
                         checkpoint_pages=self._checkpoint_pages,
                     )
                     undo.pop_all()
@@ -541,6 +544,9 @@ class SqliteStore(Retention, Health, AtHome):
             raise StoreError(f"{self.path} is not open.")
         return await self._bell.changed(timeout_s)
 
+    def serve(self, worker_id: WorkerId, deliver: Callable[[Mail], None]) -> None:
+        self._carrier.serve(worker_id, deliver)
+
     # workers
 
     async def add_worker(self, worker: Worker) -> None:
@@ -555,6 +561,7 @@ class SqliteStore(Retention, Health, AtHome):
         return await self._write(lambda transaction, _: transaction.renew_worker(worker_id, lease_until_ms))
 
     async def remove_worker(self, worker_id: WorkerId) -> None:
+        self._carrier.leave(worker_id)
         await self._write(lambda transaction, _: transaction.remove_worker(worker_id))
         self._locks.drop(worker_id)
 
