@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from holdfast.data import data
 
 DEFAULT_PATH = ".holdfast/holdfast.db"
 
@@ -13,7 +14,7 @@ def store_url(url: str | None) -> str:
     return url or os.environ.get("HOLDFAST_URL") or f"sqlite:///{DEFAULT_PATH}"
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Settings:
     """Bounds of the durability protocol; the defaults fit nearly everybody."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from holdfast.data import brisk
 from holdfast.errors import HoldfastError, RunNotFound
 from holdfast.model import Known, Mail, QuestionState, RunId, RunRow, Sent, Wake
 from holdfast.store import rows
@@ -16,7 +17,7 @@ class WakeError(Exception):
     """A wake function has a bug. No error of the run or the store, so it is never passed over in silence."""
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class Delivery:
     """Mail with the conditions under which it is accepted; see `Store.send`."""
 
