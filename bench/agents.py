@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import holdfast as hf
 
 
@@ -12,6 +14,13 @@ async def tiny(n: int) -> int:
 
 @hf.effect(on_doubt="retry")
 async def act(n: int) -> int:
+    return n + 1
+
+
+@hf.effect(on_doubt="retry")
+async def act_later(n: int) -> int:
+    """As every body that talks to somebody: it gives the loop a turn, and its end is heard of in another one."""
+    await asyncio.sleep(0)
     return n + 1
 
 
@@ -28,4 +37,12 @@ async def effects(count: int) -> int:
     n = 0
     for _ in range(count):
         n = await act(n)
+    return n
+
+
+@hf.agent
+async def awaiting_effects(count: int) -> int:
+    n = 0
+    for _ in range(count):
+        n = await act_later(n)
     return n

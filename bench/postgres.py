@@ -21,6 +21,7 @@ import asyncpg
 from agents import effects, steps
 
 import holdfast as hf
+import waiting
 from holdfast import clock
 from holdfast.model import Claim, RunFilter, Status, WorkerId
 from holdfast.store import open_store
@@ -126,6 +127,13 @@ class Postgres:
             limit = f"waiting for the disk or for each other: {idle:.2f} of {cores} cores are idle"
         print(f"  two worker processes are limited by {limit}", file=sys.stderr)
 
+    async def idle(self) -> None:
+        """A worker with nothing to do, on either store, at the same time."""
+        sqlite, postgres = await waiting.idle([str(self._folder.parent / "idle.db"), self.url("idle")])
+        self.found["idle worker, CPU ms/s"] = sqlite
+        self.found["PostgreSQL, idle worker, CPU ms/s"] = postgres
+        self.found["idle worker, against one on PostgreSQL"] = sqlite / postgres
+
     async def claims(self) -> None:
         """What it costs to find and claim 100 runs, by how many wait."""
         url = self.url("claims")
@@ -142,6 +150,7 @@ GOALS = {
     "PostgreSQL, 100 runs x 20 steps, steps/s": (20_000, True),
     "PostgreSQL, two worker processes against one": (1.0, True),
     "PostgreSQL, claims, 1,000,000 against 1,000": (2.0, False),
+    "idle worker, against one on PostgreSQL": (1.2, False),
 }
 
 

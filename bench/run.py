@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
-from agents import act, effects, steps, tiny
+from agents import act, awaiting_effects, effects, steps, tiny
 
 import holdfast as hf
 import postgres
@@ -91,8 +91,8 @@ class Bench:
         self.found["bytes per small step on disk"] = size / 60_100
 
     async def sequential_effects(self) -> None:
-        shares, rates = [], []
-        async with hf.connect(self.url("effects"), agents=[effects]) as app:
+        shares, rates, awaiting = [], [], []
+        async with hf.connect(self.url("effects"), agents=[effects, awaiting_effects]) as app:
             await (await app.start(effects(50))).result()
             for _ in range(5):
                 raw = self.raw_commits(1000)
@@ -102,7 +102,11 @@ class Bench:
                 raw = (raw + self.raw_commits(1000)) / 2
                 rates.append(rate)
                 shares.append(rate / raw)
+                began = time.perf_counter()
+                await (await app.start(awaiting_effects(2_000))).result()
+                awaiting.append(2_000 / (time.perf_counter() - began) / rate)
         self.found["sequential effects/s"] = statistics.median(rates)
+        self.found["sequential effects that await, share of the others"] = statistics.median(awaiting)
         self.found["sequential effects, share of raw commits"] = statistics.median(shares)
 
     async def many_runs(self) -> None:
@@ -200,6 +204,9 @@ class Bench:
         self.found["signal to a parked run, p50 ms"] = statistics.median(took)
         self.found["signal to a parked run, p99 ms"] = waiting.percentile(took, 0.99)
 
+    async def signal_cost(self) -> None:
+        self.found["signal to a run in memory, CPU of so many effects"] = await waiting.signal_cost(self.url("memory"))
+
     async def cancels(self) -> None:
         took = await waiting.cancels(self.url("cancels"))
         self.found["cancelling a body under way, p50 ms"] = statistics.median(took)
@@ -243,6 +250,7 @@ GOALS = {
     "take-over after a kill, p99 s": (1.0, False),
     "wake-ups, 2 worker processes, runs/s": (5_000, True),
     "signal to a parked run, p50 ms": (20, False),
+    "signal to a run in memory, CPU of so many effects": (4, False),
     "10,000 runs queued by a client, runs/s": (5_000, True),
     "worker with 100,000 parked runs, MB": (150, False),
     "bytes per small step on disk": (300, False),
@@ -272,6 +280,7 @@ def main() -> int:
             "takeover": bench.take_over,
             "wakeups": bench.wake_ups,
             "signals": bench.signals,
+            "memory": bench.signal_cost,
             "cancels": bench.cancels,
             "queued": bench.starts,
             "parked": bench.parked,
@@ -281,6 +290,7 @@ def main() -> int:
             "pg_runs": pg.many_runs,
             "pg_two": pg.two_workers,
             "pg_claims": pg.claims,
+            "pg_idle": pg.idle,
         }
         chosen = [
             name
@@ -310,7 +320,7 @@ def show(found: dict[str, float], after: int = 0) -> int:
     for name, value in list(found.items())[after:]:
         goal, more = GOALS.get(name, (None, True))
         wanted = "" if goal is None else f"{'≥' if more else '≤'} {goal:,}"
-        print(f"{name:45} {value:12,.3f}   {wanted:10} {verdict(name, value)}", flush=True)
+        print(f"{name:50} {value:12,.3f}   {wanted:10} {verdict(name, value)}", flush=True)
     return len(found)
 
 

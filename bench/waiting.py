@@ -9,13 +9,16 @@ import asyncio
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+
+from agents import effects
 
 import holdfast as hf
 from holdfast.model import RunFilter, RunId, RunRow
@@ -184,6 +187,55 @@ async def signals(url: str, count: int = 200) -> list[float]:
             await run.send("go", n)
             took.append((await run.result() - began) / 1e6)
     return took
+
+
+async def signal_cost(url: str, count: int = 400, rounds: int = 5) -> float:
+    """How many sequential effects take as much of the processor as a signal to a run of this process."""
+    heard = asyncio.Event()
+
+    @hf.agent(signals=[hf.Signal("go", int)])
+    async def hears() -> None:
+        for _ in range(count):
+            await hf.receive(("go", int))
+            heard.set()
+
+    ratios = []
+    async with hf.connect(url, agents=[hears, effects]) as app:
+        await (await app.start(effects(50))).result()
+        for _ in range(rounds):
+            began = time.process_time()
+            await (await app.start(effects(count))).result()
+            effects_s = time.process_time() - began
+            run = await app.start(hears())
+            began = time.process_time()
+            for n in range(count):
+                heard.clear()
+                await run.send("go", n)
+                await heard.wait()
+            ratios.append((time.process_time() - began) / effects_s)
+            await run.result()
+    return statistics.median(ratios)
+
+
+def cpu_ms(pid: int) -> float:
+    """Milliseconds of the processor that the threads of a process have used."""
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
+
+
+async def idle(urls: Sequence[str], rounds: int = 7, seconds: float = 4.0) -> list[float]:
+    """Milliseconds of the processor that a worker with nothing to do takes each second, side by side for each store."""
+    found: list[list[float]] = [[] for _ in urls]
+    async with AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(working(url)) for url in urls]
+        await asyncio.sleep(3)  # what they do at the beginning is done
+        for _ in range(rounds):
+            before = [cpu_ms(worker.pid) for worker in workers]
+            began = time.monotonic()
+            await asyncio.sleep(seconds)
+            took_s = time.monotonic() - began
+            for values, worker, then in zip(found, workers, before, strict=True):
+                values.append((cpu_ms(worker.pid) - then) / took_s)
+    return [statistics.median(values) for values in found]
 
 
 async def cancels(url: str, count: int = 100) -> list[float]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
 import importlib
 import inspect
@@ -473,7 +474,7 @@ def test_the_bounds_in_the_text_are_the_bounds_in_the_code() -> None:
     assert "one second" in text
     operations = {code(row[0])[0]: row[1] for row in table("docs/operations.md", "setting")}
     assert {name: float(value.replace(",", "").replace("off", "0")) for name, value in operations.items()} == {
-        name: float(getattr(settings, name)) for name in Settings.__slots__
+        each.name: float(getattr(settings, each.name)) for each in dataclasses.fields(Settings)
     }
 
 

@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -20,6 +19,7 @@ from holdfast.calls import Duration, seconds
 from holdfast.clock import now_us
 from holdfast.codec import Input, input_of
 from holdfast.config import Settings, store_url
+from holdfast.data import data
 from holdfast.errors import RunFinished, RunMoved, RunNotFound, StoreError, UsageError
 from holdfast.handle import Run
 from holdfast.history import RunInfo, as_time, info_of
@@ -74,7 +74,7 @@ def connect(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class WorkerInfo:
     """A process that executes runs."""
 

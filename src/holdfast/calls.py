@@ -10,13 +10,14 @@ import opcode
 import random
 import re
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, coder_for, decode_error, result_annotation
 from holdfast.context import RunContext
+from holdfast.data import data
 from holdfast.errors import ResultNotStored, Undecodable, Unserialisable, UsageError
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
@@ -39,7 +40,7 @@ def seconds(duration: Duration) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Retry:
     """How often and how patiently a failed attempt is repeated.
 
@@ -61,7 +62,7 @@ class Retry:
         return base * (1 + self.jitter * (2 * random.random() - 1))  # noqa: S311
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Options:
     """How a step or effect is executed."""
 

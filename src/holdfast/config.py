@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from holdfast.data import data
 
 from holdfast.errors import UsageError
 
@@ -24,7 +25,7 @@ def store_url(url: str | None) -> str:
     return found or f"sqlite:///{DEFAULT_PATH}"
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Settings:
     """Bounds of the durability protocol; the defaults fit nearly everybody."""
 

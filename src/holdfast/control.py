@@ -10,7 +10,7 @@ import getpass
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.clock import now_us, ready_us
 from holdfast.codec import is_same, schema_problems
@@ -166,14 +166,30 @@ async def post(
     return await store.send(letter(run_id, kind, key, body, dedup=dedup), wake=waking(kind, key))
 
 
-async def send(store: Store, run_id: RunId, name: str, value: str, *, dedup: str | None, by: str | None) -> bool:
+class Takes(NamedTuple):
+    """What an agent declares: its signals with their schemas; one that declares none takes any."""
+
+    agent: str
+    signals: Mapping[str, Any]
+
+
+async def send(
+    store: Store,
+    run_id: RunId,
+    name: str,
+    value: str,
+    *,
+    dedup: str | None,
+    by: str | None,
+    takes: Takes | None = None,
+) -> bool:
     """Send a signal; `value` is JSON text. False: it was sent before, under the same dedup id.
 
     UsageError if the run's agent declares its signals, and this is none of them or has another shape. ConflictingSend
-    if something else was sent under that id.
+    if something else was sent under that id. `takes`: what it declares, if that is known without asking.
     """
     refuse_dedup(dedup)
-    await _refuse_signal(store, await _existing(store, run_id), name, value)
+    _refuse_signal(run_id, takes or await _takes(store, await _existing(store, run_id)), name, value)
     sent = await post(store, run_id, "signal", name, {"value": value, "by": actor(by)}, dedup=dedup)
     if sent.known is not None and not _is_signal(sent.known, name, value):
         raise ConflictingSend(
@@ -207,7 +223,7 @@ async def send_later(
     refuse_dedup(dedup)
     row = await store.run(run_id)
     if row is not None:
-        await _refuse_signal(store, row, name, value)
+        _refuse_signal(run_id, await _takes(store, row), name, value)
     send = {"run": run_id, "name": name, "value": value, "dedup": dedup, "by": actor(by)}
     await later(store, transaction, {"send": send})
 
@@ -217,12 +233,16 @@ async def later(store: Store, transaction: Any, what: dict[str, Any]) -> None:
     await store.define([Definition(OUTBOX, f"o_{new_uuid().hex}", json.dumps(what), 1, ready_us())], within=transaction)
 
 
-async def _refuse_signal(store: Store, row: RunRow, name: str, value: str) -> None:
-    declared = (await definition(store, row.agent)).get("signals")
-    if declared:
-        if name not in declared:
-            raise UsageError(f"Run {row.id} ({row.agent}) takes no signal {name!r}; it takes {', '.join(declared)}.")
-        refuse_misfit(declared[name], value, f"signal {name!r} of {row.agent}")
+async def _takes(store: Store, row: RunRow) -> Takes:
+    return Takes(row.agent, (await definition(store, row.agent)).get("signals") or {})
+
+
+def _refuse_signal(run_id: RunId, takes: Takes, name: str, value: str) -> None:
+    agent, signals = takes
+    if signals:
+        if name not in signals:
+            raise UsageError(f"Run {run_id} ({agent}) takes no signal {name!r}; it takes {', '.join(signals)}.")
+        refuse_misfit(signals[name], value, f"signal {name!r} of {agent}")
 
 
 async def definition(store: Store, agent: str) -> dict[str, Any]:

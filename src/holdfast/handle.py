@@ -74,6 +74,8 @@ class Here(Protocol):
 
     def local(self, run_id: RunId) -> Ending | None: ...
 
+    def takes(self, run_id: RunId) -> control.Takes | None: ...
+
     async def take_up(
         self, run_id: RunId, *, reopen: tuple[str, str] | None = None, act: tuple[str, str] | None = None
     ) -> bool: ...
@@ -416,16 +418,20 @@ class Run(Generic[R_co]):
         if transaction is not None:
             await control.send_later(self._store, transaction, self.id, name, text, dedup=dedup, by=by)
             return True
-        return await control.send(self._store, self.id, name, text, dedup=dedup, by=by)
+        return await self._post(name, text, dedup=dedup, by=by)
+
+    async def _post(self, name: str, text: str, *, dedup: str | None, by: str | None) -> bool:
+        takes = self._here.takes(self.id) if self._here is not None else None
+        return await control.send(self._store, self.id, name, text, dedup=dedup, by=by, takes=takes)
 
     async def _send_in_run(self, name: str, text: str, dedup: str | None, by: str | None) -> Any:
         async def send(run_id: str, name: str, text: str) -> bool:
             info = this_step()
             by_whom = by or f"run {info.run_id}"
             if dedup is not None:
-                return await control.send(self._store, self.id, name, text, dedup=dedup, by=by_whom)
+                return await self._post(name, text, dedup=dedup, by=by_whom)
             with suppress(ConflictingSend):  # its own id: it was sent just before a crash, whatever the code says now
-                await control.send(self._store, self.id, name, text, dedup=info.idempotency_key, by=by_whom)
+                await self._post(name, text, dedup=info.idempotency_key, by=by_whom)
             return True
 
         return await outward("send", send, (self.id, name, text))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+from holdfast.data import data
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.replay import Replay, is_left_over
 from holdfast.journal.tombstones import told
@@ -64,7 +65,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class RunInfo(_Facts):
     """Where a run stands.
 
@@ -92,7 +93,7 @@ class RunInfo(_Facts):
     progress: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Receipt(_Facts):
     """What one resume did: taken from the journal, answered by it, and saved by that.
 
@@ -114,7 +115,7 @@ class Receipt(_Facts):
     code_changed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class TimelineItem(_Facts):
     """One thing that happened to a run: a call, an outage, a settlement, a note."""
 
@@ -129,7 +130,7 @@ class TimelineItem(_Facts):
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class DoubtInfo(_Facts):
     """An effect that may or may not have happened."""
 

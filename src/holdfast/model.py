@@ -31,9 +31,11 @@ reopened   who             {"superseded": [seq], "note"}: retry; those records c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NamedTuple, NewType
+
+from holdfast.data import brisk, data
 
 RunId = NewType("RunId", str)
 ThreadId = NewType("ThreadId", str)
@@ -130,7 +132,7 @@ class Record(NamedTuple):
     hash: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class RunRow:
     """A run's row. `digest` covers what only the owner writes (journal.integrity computes and checks it);
     `owner`, `claims`, `mail` and `digest` itself are outside of it."""
@@ -160,7 +162,7 @@ class RunRow:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class Append:
     """Records for one run, to be committed where epoch and head still match, together with the row's new state.
 
@@ -189,7 +191,7 @@ class Applied(StrEnum):
     unread = "unread"  #: mail has come that the run has not seen; nothing was changed
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Worker:
     """A process that executes runs. Lease time is the store's own clock (boot time for SQLite)."""
 
@@ -201,7 +203,7 @@ class Worker:
     lease_until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class Mail:
     """Something sent to a run from outside: consumed by its owner through a record.
 
@@ -226,7 +228,7 @@ class Mail:
     dedup: str | None = None  #: a second mail with the same one is the first
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class Landing:
     """One attempt of a call whose changes are made in the database of the store. Of all attempts one can land."""
 
@@ -240,7 +242,7 @@ class Landing:
 Wake = Callable[[RunRow], RunRow | None]
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class Letter:
     """Mail to be sent together with something else."""
 
@@ -257,7 +259,7 @@ class Known(NamedTuple):
     body: str  #: empty once the run was pruned: what was said is not known any more
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class Sent:
     """What became of mail: its number, and whether it is new (else its dedup id was known)."""
 
@@ -276,7 +278,7 @@ class QuestionState(StrEnum):
     withdrawn = "withdrawn"  #: the code stopped waiting for it
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class QuestionRow:
     """A question that a run asks. `shown` is the digest of what a person sees; an answer names the one it is for."""
 
@@ -294,7 +296,7 @@ class QuestionRow:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Definition:
     """Something that workers share by name: an agent, a queue, a schedule, a trigger, an event, a retention.
 
@@ -308,7 +310,7 @@ class Definition:
     due_at: int | None = None  #: when somebody has to look at it, µs
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class Claim:
     """One run to be claimed: its new row (epoch risen, status running), and what must be stored for it."""
 
@@ -317,7 +319,7 @@ class Claim:
     expected_owner: WorkerId | None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Limit:
     """How many runs of a queue may be owned at once, by all workers together."""
 
@@ -341,7 +343,7 @@ class Loaded(NamedTuple):
     mail: list[Mail]
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Whole:
     """All of a run, of one moment: what is taken from one store to another."""
 
@@ -369,7 +371,7 @@ class Pruned(StrEnum):
     kept = "kept"  #: it is not as expected; nothing was changed
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class SchemaStep:
     """A migration, and when it was applied, if it was."""
 
@@ -378,7 +380,7 @@ class SchemaStep:
     applied_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class RunFilter:
     """Which runs to list; None means any."""
 

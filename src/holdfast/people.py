@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from holdfast import control, doubts
 from holdfast.acts import durable, is_in_run
 from holdfast.codec import Coder, coder_for, coder_of, encode_error
+from holdfast.data import data
 from holdfast.errors import UsageError
 from holdfast.history import as_time
 from holdfast.journal.integrity import check_question
@@ -21,7 +21,7 @@ from holdfast.store.base import Store
 from holdfast.verbs.values import this_step
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Question:
     """A question that a run asks, as it was when it was read."""
 
@@ -106,7 +106,7 @@ class Question:
         await outward("answer", decide, (self.id, text))
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class InDoubt:
     """An effect that may or may not have happened."""
 

@@ -14,11 +14,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.clock import monotonic_us, now_us
+from holdfast.data import data
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.journal.tombstones import is_empty, tombstone
 from holdfast.model import FINAL, Definition, Pruned, RunId, RunRow, Status
@@ -38,7 +39,7 @@ _TURN_S = 20.0  # how long a worker prunes at a time
 _ATTEMPTS = 100
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class PruneResult:
     """What a prune removed, or would remove.
 
@@ -52,7 +53,7 @@ class PruneResult:
     dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class RetentionInfo:
     """For how long the runs of an agent are kept once they have ended."""
 

@@ -16,6 +16,7 @@ from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
 from holdfast.codec import decode_error, encode_error, message_of, roundtrip_error
 from holdfast.context import CANCELLED, RunContext
+from holdfast.data import data
 from holdfast.errors import EffectInDoubt, EffectUndone, StepError, Undecodable, Unserialisable
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind, Landing
@@ -26,7 +27,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Verdict(Generic[T_co]):
     """Whether an effect in doubt happened; make one with `landed(result)` or `not_landed()`."""
 
@@ -50,7 +51,7 @@ def not_landed() -> Verdict[Never]:
     return Verdict(has_landed=False)
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class EffectCall:
     """One call of an effect, while it is being performed."""
 
@@ -69,7 +70,7 @@ class EffectCall:
         return Landing(self.run.id, self.idempotency_key, attempt)
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Ended:
     """How a call ended: `kind` and `payload` are what is recorded, `value` or `error` what the agent gets."""
 

@@ -1,15 +1,12 @@
-"""The SQLite store with many runs that wait: what it costs, what a crash leaves, and the bell between processes."""
+"""The SQLite store with many runs that wait: what it costs, and what a crash leaves."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -300,11 +297,6 @@ def test_a_batch_with_unread_mail_does_not_starve(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def spin(stop: threading.Event) -> None:
-    while not stop.is_set():
-        sum(range(1000))
-
-
 # damage
 
 
@@ -326,144 +318,5 @@ def test_a_damaged_run_is_left_out_and_the_others_are_loaded(tmp_path: Path) -> 
             assert [len(each.mail) for each in loaded] == [0, 1, 0, 0]
             with pytest.raises(CorruptJournal, match="r_1"):
                 await store.send(mail_for(rows[1].id), wake=left)
-
-    asyncio.run(main())
-
-
-# the bell
-
-
-def test_the_bell_is_heard_by_another_process(tmp_path: Path) -> None:
-    script = """
-import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.samples import left, mail_for, new_run, opened
-
-async def main():
-    async with opened(lambda: SqliteStore(sys.argv[1])) as store:
-        row = await store.create(new_run(), owner=None)
-        print("ready", flush=True)
-        sys.stdin.readline()
-        await store.send(mail_for(row.id), wake=left)
-
-asyncio.run(main())
-"""
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "runs.db")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-
-    async def main() -> None:
-        async with opened(lambda: SqliteStore(tmp_path / "runs.db")) as store:
-            assert not await store.changed(0.02)
-            child.stdin.write("\n")  # type: ignore[union-attr]
-            child.stdin.flush()  # type: ignore[union-attr]
-            assert await store.changed(30)
-
-    try:
-        asyncio.run(main())
-    finally:
-        child.communicate(timeout=30)
-    assert child.returncode == 0
-
-
-def test_without_its_file_the_bell_is_only_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.bell._LOOK_US", 0)
-    workers = tmp_path / "runs.db-workers"
-
-    async def main() -> None:
-        async with (
-            opened(lambda: SqliteStore(tmp_path / "runs.db")) as one,
-            opened(lambda: SqliteStore(tmp_path / "runs.db")) as two,
-        ):
-            (workers / "bell").unlink()
-            one.ring()  # makes it anew
-            assert await two.changed(5)
-            shutil.rmtree(workers)
-            one.ring()
-            assert not await two.changed(0.02)
-            workers.mkdir()
-            one.ring()
-            assert await two.changed(5)
-            (workers / "bell").unlink()
-            (workers / "bell").mkdir()
-            one.ring()
-            assert not await two.changed(0.02)
-
-    asyncio.run(main())
-
-
-def test_a_reader_that_finds_no_bell_reads(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(lambda: SqliteStore(tmp_path / "runs.db")):
-            pass
-        shutil.rmtree(tmp_path / "runs.db-workers")
-        async with opened(lambda: SqliteStore(tmp_path / "runs.db"), read_only=True) as reader:
-            assert not await reader.changed(0.01)
-            reader.ring()
-            assert not (tmp_path / "runs.db-workers").exists()
-
-    asyncio.run(main())
-
-
-def test_a_forked_child_does_not_touch_the_bell(tmp_path: Path) -> None:
-    script = """
-import asyncio, os, sys
-from holdfast.errors import ForkedConnection
-from holdfast.store.sqlite import SqliteStore
-
-async def main():
-    store = SqliteStore(sys.argv[1])
-    await store.open()
-    child = os.fork()
-    if child == 0:
-        refused = 0
-        try:
-            store.ring()
-        except ForkedConnection:
-            refused += 1
-        store._bell.ring()
-        try:
-            store.changed(0).send(None)
-        except ForkedConnection:
-            refused += 1
-        os._exit(refused)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
-    assert not await store.changed(0.01)
-    store.ring()
-    assert await store.changed(0)
-    await store.close()
-
-asyncio.run(main())
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "runs.db")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_ringing_costs_the_writer_nothing(tmp_path: Path) -> None:
-    """It happens after each commit; one that gives up the interpreter lock takes 5 ms if another thread is busy."""
-
-    async def main() -> None:
-        async with opened(lambda: SqliteStore(tmp_path / "runs.db")) as store:
-            store.ring()
-            stop = threading.Event()
-            spinner = threading.Thread(target=spin, args=(stop,))
-            spinner.start()
-            try:
-                started = time.perf_counter()
-                for _ in range(2000):
-                    store.ring()
-                assert time.perf_counter() - started < 5  # and not 2000 × 5 ms
-            finally:
-                stop.set()
-                spinner.join()
-            assert await store.changed(0)
 
     asyncio.run(main())

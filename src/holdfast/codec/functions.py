@@ -15,7 +15,6 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +24,7 @@ from holdfast.codec.fastjson import Json, decode, digest, encode, encode_sorted,
 from holdfast.codec.foreign import pack_named
 from holdfast.codec.refusal import type_name
 from holdfast.codec.text import to_text
+from holdfast.data import data
 from holdfast.errors import Undecodable, UsageError
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -233,7 +233,7 @@ def _sort_pairs(found: dict[str, Any]) -> dict[str, Any]:
 _decode_in_order = make_decode(_sort_pairs)
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Input:
     """The input of an agent: each argument by its annotation, and what the others are by default."""
 

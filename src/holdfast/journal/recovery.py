@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from holdfast.data import data
 
 #: Proofs that a former owner cannot act any more. An expired lease alone is none: the process may only sleep. Nor is a
 #: session that another machine lost: it may only be cut off.
@@ -24,7 +25,7 @@ class Ruling(StrEnum):
     fail = "fail"  #: the agent gets EffectInDoubt
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Doubt:
     """What is known about an attempt whose outcome is not.
 

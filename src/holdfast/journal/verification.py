@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from holdfast.data import data
 from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.integrity import check_blob, check_mail, check_records, check_row
@@ -15,7 +16,7 @@ from holdfast.store.base import Store
 _BLOBS_AT_ONCE = 20
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Verification:
     """What checking every stored byte of a run found."""
 

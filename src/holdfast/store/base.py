@@ -363,6 +363,13 @@ class Store(Protocol):
         """
         ...
 
+    def serve(self, worker_id: WorkerId, deliver: Callable[[Mail], None]) -> None:
+        """Have mail that this store has committed for runs of this worker given to `deliver`, on the running loop.
+
+        Nobody is rung for it then. Mail that others send is looked for, as ever.
+        """
+        ...
+
     # workers
     async def add_worker(self, worker: Worker) -> None:
         """Take the worker's OS-level lock, then store its row."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from holdfast.data import brisk
 from holdfast.errors import HoldfastError, RunNotFound
 from holdfast.model import Known, Mail, QuestionState, RunId, RunRow, Sent, Wake
 from holdfast.store import rows
+from holdfast.store.carrier import Posted
 
 
 class WakeError(Exception):
     """A wake function has a bug. No error of the run or the store, so it is never passed over in silence."""
 
 
-@dataclass(frozen=True, slots=True)
+@brisk
 class Delivery:
     """Mail with the conditions under which it is accepted; see `Store.send`."""
 
@@ -60,6 +62,7 @@ class Mailbag:
         self._counted: set[RunId] = set()
         self._woken: set[RunId] = set()
         self.mail: list[rows.Values] = []  #: to be inserted
+        self.posted: list[Posted] = []  #: the same, and who had the runs
 
     def decide(self, mail: Mail, state: QuestionState, shown: str) -> bool:
         """Decide the question that mail is for, if it is open and shows that."""
@@ -82,6 +85,7 @@ class Mailbag:
             return Sent(0, is_new=False)
         number = row.mail + 1
         self.mail.append(rows.mail_parameters(mail, number))
+        self.posted.append(Posted(replace(mail, number=number), row.owner))
         if mail.dedup is not None:
             self._known[mail.run_id, mail.dedup] = Known(number, mail.kind, mail.key, mail.body)
         if woken is not None and row.owner is None:

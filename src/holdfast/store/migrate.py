@@ -8,17 +8,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from dataclasses import dataclass
 from importlib import resources
 
 import apsw
 
 from holdfast import clock, faults
+from holdfast.data import data
 from holdfast.errors import SchemaTooNew
 from holdfast.store.queries import load_queries
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Migration:
     number: int
     name: str

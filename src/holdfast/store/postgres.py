@@ -55,6 +55,7 @@ from holdfast.model import (
 from holdfast.store import forks, postgres_health, postgres_migrate
 from holdfast.store import postgres_apply as apply
 from holdfast.store.base import Acknowledge
+from holdfast.store.carrier import Carrier
 from holdfast.store.home import AtHome
 from holdfast.store.mailing import Delivery
 from holdfast.store.news import News
@@ -100,6 +101,7 @@ class PostgresStore(Retention, AtHome):
         self._session: Session | None = None
         self._lender: Lender | None = None
         self._news = News()
+        self._carrier = Carrier()
         self._lives = Lives()
         self._durability = "full"
         self._clock_ms = clock.boottime_ms
@@ -143,7 +145,7 @@ class PostgresStore(Retention, AtHome):
         self._readers = Readers(self._target, self._queries)
         self._news.open()
         if not read_only:
-            self._writer = Writer(self._target, self._queries, self._ring_all)
+            self._writer = Writer(self._target, self._queries, self._ring_all, self._carrier.carry)
             self._writer.begin()
         forks.register(self)
 
@@ -418,6 +420,9 @@ class PostgresStore(Retention, AtHome):
             raise StoreError(f"{self.url} is not open.")
         return await self._news.changed(timeout_s)
 
+    def serve(self, worker_id: WorkerId, deliver: Callable[[Mail], None]) -> None:
+        self._carrier.serve(worker_id, deliver)
+
     # workers
 
     async def add_worker(self, worker: Worker) -> None:
@@ -428,6 +433,7 @@ class PostgresStore(Retention, AtHome):
         return await self._live().renew_worker(worker_id, lease_until_ms)
 
     async def remove_worker(self, worker_id: WorkerId) -> None:
+        self._carrier.leave(worker_id)
         await self._live().remove_worker(worker_id)
 
     async def workers(self) -> list[Worker]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import socket
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -19,6 +19,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from holdfast import clock
+from holdfast.data import data
 from holdfast.errors import HoldfastError, StoreAway, StoreCorrupt, StoreError, StoreFull, UsageError
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
@@ -56,7 +57,7 @@ class Role(Enum):
     effect = "effect"  #: the user's, for effects on tables of their own
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Target:
     """A store's url, taken apart: `dsn` is for the driver and secret, `shown` is for people."""
 

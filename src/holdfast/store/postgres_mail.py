@@ -14,6 +14,7 @@ from holdfast.errors import CorruptJournal, HoldfastError
 from holdfast.model import Append, Applied, Known, Mail, QuestionState, RunId, RunRow, Sent
 from holdfast.store import postgres_apply as apply
 from holdfast.store import rows
+from holdfast.store.carrier import Posted
 from holdfast.store.mailing import Delivery, Mailbag, WakeError, decider
 from holdfast.store.postgres_connection import STATEMENT_S
 from holdfast.store.queries import Queries
@@ -32,8 +33,10 @@ Post = Delivery | Telling
 Outcome = Sent | Applied | HoldfastError | WakeError
 
 
-async def post_all(connection: Any, queries: Queries, posts: Sequence[Post], *, again: bool) -> list[Outcome]:
-    """Apply appends and deliver mail, in the transaction of the caller."""
+async def post_all(
+    connection: Any, queries: Queries, posts: Sequence[Post], *, again: bool
+) -> tuple[list[Outcome], list[Posted]]:
+    """Apply appends and deliver mail, in the transaction of the caller; what became of each, and the mail."""
     deliveries: list[Delivery] = []
     for each in posts:
         if isinstance(each, Delivery):
@@ -63,9 +66,11 @@ async def post_all(connection: Any, queries: Queries, posts: Sequence[Post], *, 
             told = mailbag.send(Delivery(each.append.tell.mail, each.append.tell.wake))
             if isinstance(told, WakeError):
                 raise told  # a run that is gone or refuses the mail only misses it; a bug is the append's
+        elif outcome is Applied.committed and each.append.tell is not None:
+            mailbag.posted.append(Posted(each.append.tell.mail, None))  # it was told before, and nobody was rung for
         outcomes.append(outcome)
     await mailbag.write(connection, queries)
-    return outcomes
+    return outcomes, mailbag.posted
 
 
 def _read(found: Sequence[Any]) -> dict[RunId, RunRow | HoldfastError]:
@@ -135,7 +140,10 @@ class _Mailbag(Mailbag):
         """Accept or refuse mail. What is refused has changed nothing."""
         try:
             number = self._accepted.get(id(delivery))
-            return self.accept(delivery) if number is None else Sent(number, is_new=True)
+            if number is None:
+                return self.accept(delivery)
+            self.posted.append(Posted(delivery.mail, None))
+            return Sent(number, is_new=True)
         except (HoldfastError, WakeError) as refused:
             return refused
 

@@ -25,9 +25,10 @@ from typing import Any
 
 from holdfast import clock, faults
 from holdfast.errors import Fenced, HoldfastError, StoreError
-from holdfast.model import Append, Applied, Fence, RunId, Sent, WorkerId
+from holdfast.model import Append, Applied, Fence, RunId, WorkerId
 from holdfast.store import postgres_apply as apply
 from holdfast.store.base import Acknowledge
+from holdfast.store.carrier import Posted
 from holdfast.store.mailing import Delivery
 from holdfast.store.postgres_connection import STATEMENT_S, Backoff, Keeper, Role, Sort, Target, explain, sort_of
 from holdfast.store.postgres_mail import Telling, post_all
@@ -91,10 +92,13 @@ async def _nothing(connection: Any, again: bool) -> None:
 class Writer:
     """Both lanes. Everything here happens on the event loop that made it."""
 
-    def __init__(self, target: Target, queries: Queries, ring: Callable[[], None]) -> None:
+    def __init__(
+        self, target: Target, queries: Queries, ring: Callable[[], None], carry: Callable[[list[Posted]], bool]
+    ) -> None:
         self._target = target
         self._queries = queries
         self._ring = ring
+        self._carry = carry
         self.main = _Lane(self, target, queries)
         self.side = _Lane(self, target, queries)
         self._in_main: Counter[RunId] = Counter()  # appends of a run on their way through the main lane
@@ -168,7 +172,8 @@ class Writer:
             self._next_look.cancel()
 
     def deliver(self, lane: _Lane, outcomes: Outcomes) -> None:
-        if _has_news(outcomes):
+        posted, lane.posted = lane.posted, []
+        if self._carry(posted) or _has_news(outcomes):
             self._ring()
         for op, outcome in outcomes:
             if isinstance(op, AppendOp):
@@ -223,6 +228,7 @@ class _Lane:
         self._alone: asyncio.Future[None] | None = None  # while somebody else uses the connection
         self._unsure: deque[AppendOp] = deque()  # sent, and it is not known what became of them
         self._probe: asyncio.Future[None] | None = None  # of whoever wants to know whether there is a connection
+        self.posted: list[Posted] = []  #: mail that was committed, and nobody was told of
         self._problem = ""
         self._since_us = 0
         self._began_us = 0  # what is under way; 0: nothing is
@@ -473,10 +479,11 @@ class _Lane:
             posts.append(Telling(op.append) if isinstance(op, AppendOp) else op.post)
         points = list(dict.fromkeys(_APPEND_POINTS if isinstance(op, AppendOp) else op.points for op in ops))  # type: ignore[union-attr]
         await connection.execute(self._queries["begin"], timeout=STATEMENT_S)
-        found = await post_all(connection, self._queries, posts, again=again)
+        found, posted = await post_all(connection, self._queries, posts, again=again)
         for before, _ in points:
             faults.point(before)
         await connection.execute("COMMIT", timeout=STATEMENT_S)
+        self.posted = posted
         for _, after in points:
             faults.point(after)
         outcomes: Outcomes = []
@@ -487,24 +494,19 @@ class _Lane:
 
 
 def _has_news(outcomes: Outcomes) -> bool:
-    """Whether somebody else has something to do now."""
+    """Whether somebody else has something to do now, mail apart."""
     for op, outcome in outcomes:
         if isinstance(outcome, BaseException):
             continue
-        if isinstance(op, AppendOp):
-            if outcome is Applied.committed and (
-                (op.append.release and op.append.row.wake_at is not None) or op.append.tell is not None
-            ):
-                return True
-        elif isinstance(op, CreateOp):
+        if isinstance(op, CreateOp):
             if op.owner is None:
                 return True
-        elif isinstance(op, PostOp):
-            if isinstance(op.post, Delivery):
-                if isinstance(outcome, Sent) and outcome.is_new:
-                    return True
-            elif outcome is Applied.committed:
-                append = op.post.append
-                if append.row.wake_at is not None or append.tell is not None:
-                    return True
+            continue
+        released: Append | None = None
+        if isinstance(op, AppendOp) and op.append.release:
+            released = op.append
+        elif isinstance(op, PostOp) and isinstance(op.post, Telling):
+            released = op.post.append
+        if released is not None and released.row.wake_at is not None and outcome is Applied.committed:
+            return True
     return False

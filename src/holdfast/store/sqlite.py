@@ -14,7 +14,6 @@ import ctypes
 import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import apsw
@@ -54,10 +53,12 @@ from holdfast.store import forks, migrate
 from holdfast.store import sqlite_reads as reads
 from holdfast.store.base import Acknowledge
 from holdfast.store.bell import Bell
+from holdfast.store.carrier import Carrier
 from holdfast.store.home import AtHome
 from holdfast.store.locks import Life, WorkerLocks
 from holdfast.store.mailing import Delivery
 from holdfast.store.queries import load_queries
+from holdfast.store.side_thread import SideThread
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import explain
 from holdfast.store.sqlite_files import (
@@ -110,13 +111,14 @@ class SqliteStore(Retention, Health, AtHome):
         self._queries = load_queries("sqlite")
         self._locks = WorkerLocks(f"{self.path}-workers")
         self._bell = Bell(os.path.join(self._locks.directory, "bell"))
+        self._carrier = Carrier()
         self._pid = os.getpid()
         self._writer: Writer | None = None
         self._reader: apsw.Connection | None = None
         self._identity: Identity | None = None
         self._held: Held | None = None
         self._look_at = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._side: SideThread | None = None
 
     @property
     def url(self) -> str:
@@ -138,18 +140,18 @@ class SqliteStore(Retention, Health, AtHome):
         if self._reader is not None:
             raise UsageError(f"{self.path} is open already.")
         self._pid = os.getpid()
-        pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
+        side = SideThread("holdfast-reader")
         loop = asyncio.get_running_loop()
         watch_over(self.path)
         try:
-            await loop.run_in_executor(pool, self._open_to_read if read_only else self._open_to_write, loop)
+            await side.do(lambda: (self._open_to_read if read_only else self._open_to_write)(loop))
         except BaseException as error:
             leave_alone(self.path)
-            pool.shutdown(wait=False)
+            side.stop()
             if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):
                 raise explain(error, self.path) from error
             raise
-        self._pool = pool
+        self._side = side
         forks.register(self)
         atexit.register(self._stop_at_exit)
 
@@ -191,6 +193,7 @@ class SqliteStore(Retention, Health, AtHome):
                         mark=Mark(self._locks.directory, [each.file for each in past.marks]),
                         loop=loop,
                         ring=self._bell.ring,
+                        carry=self._carrier.carry,
                         checkpoint_pages=self._checkpoint_pages,
                     )
                     undo.pop_all()
@@ -263,12 +266,14 @@ class SqliteStore(Retention, Health, AtHome):
             raise StoreError(trouble)
 
     async def close(self) -> None:
-        if self._pid != os.getpid() or self._pool is None:
+        if self._pid != os.getpid() or self._side is None:
             return
-        pool, self._pool = self._pool, None
+        side, self._side = self._side, None
         self._bell.close()
-        await asyncio.get_running_loop().run_in_executor(pool, self._close)
-        pool.shutdown(wait=False)
+        try:
+            await side.do(self._close)
+        finally:
+            side.stop()
 
     def _close(self) -> None:
         # The reader first: then the writer's checkpoint can empty the log, and its close remove it.
@@ -324,9 +329,9 @@ class SqliteStore(Retention, Health, AtHome):
 
     async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
         self._check_usable()
-        if self._pool is None or self._reader is None:
+        if self._side is None or self._reader is None:
             raise StoreError(f"{self.path} is not open.")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read_now, work, run_id)
+        return await self._side.do(lambda: self._read_now(work, run_id))
 
     def _read_now(self, work: Callable[[apsw.Connection], T], run_id: RunId | None) -> T:
         connection = self._reader
@@ -537,9 +542,12 @@ class SqliteStore(Retention, Health, AtHome):
 
     async def changed(self, timeout_s: float) -> bool:
         self._check_usable()
-        if self._pool is None:
+        if self._side is None:
             raise StoreError(f"{self.path} is not open.")
         return await self._bell.changed(timeout_s)
+
+    def serve(self, worker_id: WorkerId, deliver: Callable[[Mail], None]) -> None:
+        self._carrier.serve(worker_id, deliver)
 
     # workers
 
@@ -555,6 +563,7 @@ class SqliteStore(Retention, Health, AtHome):
         return await self._write(lambda transaction, _: transaction.renew_worker(worker_id, lease_until_ms))
 
     async def remove_worker(self, worker_id: WorkerId) -> None:
+        self._carrier.leave(worker_id)
         await self._write(lambda transaction, _: transaction.remove_worker(worker_id))
         self._locks.drop(worker_id)
 

@@ -36,6 +36,7 @@ from holdfast.model import (
     WorkerId,
 )
 from holdfast.store import rows
+from holdfast.store.carrier import Posted
 from holdfast.store.queries import chunk_sizes, load_queries
 from holdfast.store.sqlite_rows import read_rows
 
@@ -49,6 +50,7 @@ class Transaction:
         self._queries = load_queries("sqlite")
         self._keep_one = self._queries["append_keep_one"]
         self._record = self._queries.rows("append_records", 1)
+        self.posted: list[Posted] = []  #: mail of this transaction; the caller empties it when it begins
 
     # appends
 

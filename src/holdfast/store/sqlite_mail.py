@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from holdfast.errors import HoldfastError
 from holdfast.model import Known, Letter, Mail, QuestionState, RunId, RunRow, Sent
 from holdfast.store import rows
+from holdfast.store.carrier import Posted
 from holdfast.store.mailing import Delivery, Mailbag, WakeError, decider
 from holdfast.store.sqlite_apply import Transaction
 
@@ -26,10 +27,13 @@ def deliver(transaction: Transaction, deliveries: Sequence[Delivery], *, again: 
     for delivery in deliveries:
         try:
             sent = transaction.find_mail(delivery.mail) if again else None
+            if sent is not None:
+                transaction.posted.append(Posted(delivery.mail, None))
             outcomes.append(sent or mailbag.accept(delivery))
         except (HoldfastError, WakeError) as refused:
             outcomes.append(refused)
     mailbag.write()
+    transaction.posted += mailbag.posted
     return outcomes
 
 

@@ -52,15 +52,13 @@ Op = AppendOp | CallOp
 
 
 def has_news(outcomes: list[tuple[Op, Any]]) -> bool:
-    """Whether somebody else has something to do now."""
+    """Whether somebody else has something to do now, mail apart."""
     for op, outcome in outcomes:
         if isinstance(op, AppendOp):
-            append = op.append
-            if (append.release and append.row.wake_at is not None) or append.tell is not None:
+            if op.append.release and op.append.row.wake_at is not None:
                 return True
         elif isinstance(outcome, Sent):
-            if outcome.is_new:
-                return True
+            continue
         elif op.rings and outcome and not isinstance(outcome, BaseException):
             return True
     return False

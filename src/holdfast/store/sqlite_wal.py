@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import struct
 import time
-from dataclasses import dataclass
 
+from holdfast.data import data
 from holdfast.errors import StoreCorrupt
 
 _HEADER = struct.Struct(">8I")
@@ -24,7 +24,7 @@ _FRAME = struct.Struct(">6I")
 _MAGIC = 0x377F0682  # the lowest bit says that checksums are big-endian
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Damage:
     """What is wrong with a log. Frame 0 is the log's header."""
 
@@ -33,7 +33,7 @@ class Damage:
     later_commits: int
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Log:
     """What SQLite reads of a log: all frames up to the last commit before the first bad one."""
 

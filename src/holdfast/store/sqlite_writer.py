@@ -32,6 +32,7 @@ import apsw
 from holdfast import clock, faults
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import Append, Applied, Letter, WorkerId
+from holdfast.store.carrier import Posted
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
 from holdfast.store.sqlite_files import close_quietly
@@ -86,6 +87,7 @@ class Writer:
         mark: Mark,
         loop: asyncio.AbstractEventLoop,
         ring: Callable[[], None],
+        carry: Callable[[list[Posted]], bool],
         checkpoint_pages: int,
     ) -> None:
         self.trouble: str | None = None
@@ -99,6 +101,7 @@ class Writer:
         self._counted = 0  # what it wrote into the database for the mark
         self._loop = loop
         self._ring = ring
+        self._carry = carry
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()  # whoever has it may use the connection
         self._closing = threading.Event()
@@ -224,11 +227,12 @@ class Writer:
             try:
                 with self._lock:
                     outcomes = self._attempt(ops, again=again, way=Way.careful if again else way)
+                    posted, self._transaction.posted = self._transaction.posted, []
                 if outcomes is None:
                     way = Way(way + 1)
                     continue
                 self.trouble = None
-                if has_news(outcomes):
+                if self._carry(posted) or has_news(outcomes):
                     self._ring()
                 self._deliver(outcomes)
                 return
@@ -391,15 +395,18 @@ class Writer:
         return letters
 
     def _apply_carefully(self, ops: list[Op], again: bool) -> list[tuple[Op, Any]]:
-        execute = self._transaction.execute
+        execute, posted = self._transaction.execute, self._transaction.posted
         outcomes: list[tuple[Op, Any]] = []
         for op in ops:
+            before = len(posted)
             execute("SAVEPOINT one")
             try:
                 if isinstance(op, AppendOp):
                     applied, is_new = self._transaction.append_one(op.append, again=again)
                     if is_new and op.append.tell is not None:
                         tell(self._transaction, op.append.tell)
+                    elif op.append.tell is not None:
+                        posted.append(Posted(op.append.tell.mail, None))  # it may have been told before
                     outcomes.append((op, applied))
                 else:
                     outcomes.append((op, op.work(self._transaction, again)))
@@ -409,6 +416,7 @@ class Writer:
                 if not self.connection.in_transaction:
                     raise  # SQLite rolled back everything, not only this one
                 execute("ROLLBACK TO one")
+                del posted[before:]
                 outcomes.append((op, _as_store_error(error, self._path)))
             execute("RELEASE one")
         return outcomes
@@ -441,6 +449,7 @@ class Writer:
 
     def _begun(self) -> None:
         """Right after BEGIN: nobody else changes the log now."""
+        self._transaction.posted.clear()
         self._log, self._counted = self._identity.before_commit(), 0
         if self._log is not None and self._mark.is_outdated(self._log):
             self._counted = self._mark.count(self._transaction)

@@ -7,7 +7,19 @@ import dataclasses
 from collections.abc import Awaitable
 
 from holdfast.errors import RunFinished, RunNotFound, StoreError
-from holdfast.model import Applied, Definition, Kind, Known, QuestionState, RunId, RunRow, Sent, Status
+from holdfast.model import (
+    Applied,
+    Definition,
+    Kind,
+    Known,
+    Letter,
+    Mail,
+    QuestionState,
+    RunId,
+    RunRow,
+    Sent,
+    Status,
+)
 from holdfast.testing.samples import (
     ALICE,
     START,
@@ -19,6 +31,7 @@ from holdfast.testing.samples import (
     left,
     mail_for,
     new_run,
+    new_worker,
     opened,
     parked,
     question_of,
@@ -337,6 +350,42 @@ async def news_ring_the_bell(make: MakeStore) -> None:
         assert not await other.changed(0), "it did nothing"
 
 
+async def mail_for_runs_of_this_process_is_handed_over(make: MakeStore) -> None:
+    async with opened(make) as store, opened(make) as other:
+        await store.add_worker(new_worker(ALICE, lease_until_ms=store.lease_clock_ms() + 60_000))
+        mother, child = [await store.create(new_run(), owner=ALICE) for _ in range(2)]
+        came: list[Mail] = []
+        store.serve(ALICE, came.append)
+        await other.changed(0)
+        await store.send(mail_for(mother.id, "first"), wake=left)
+        end = extend(child, Kind.finished, status=Status.done, release=True)
+        letter = Letter(mail_for(mother.id, kind="child", key=child.id), left)
+        fenced = dataclasses.replace(end, row=dataclasses.replace(end.row, epoch=9), tell=letter)
+        assert await append(store, fenced) == [Applied.fenced]
+        assert await append(store, dataclasses.replace(end, tell=letter)) == [Applied.committed]
+        refused = store.send(mail_for(mother.id, "refused"), wake=_refuse)
+        results = await asyncio.gather(
+            refused, store.send(mail_for(mother.id, "last"), wake=left), return_exceptions=True
+        )
+        assert isinstance(results[0], RunFinished)
+        await asyncio.sleep(0)
+        assert came == await store.mail(mother.id, after=0), "as it is stored, once, in order, and nothing else"
+        assert [mail.kind == "child" for mail in came] == [False, True, False]
+        assert not await other.changed(0.02), "nobody else has to look"
+        await other.send(mail_for(mother.id, "from afar"), wake=left)
+        assert await store.changed(60), "what others send is rung for"
+        assert await append(store, parked(mother, mail=4)) == [Applied.committed]
+        while await store.changed(0):
+            pass
+        await store.send(mail_for(mother.id, "parked"), wake=woken)
+        assert await store.changed(60), "whoever likes may take it up"
+        assert len(came) == 3
+
+
+def _refuse(row: RunRow) -> RunRow | None:
+    raise RunFinished("it is over", status=Status.done)
+
+
 async def closing_ends_the_wait_for_the_bell(make: MakeStore) -> None:
     store = make()
     await store.open()
@@ -371,6 +420,7 @@ CASES: tuple[Case, ...] = (
     definitions_are_found_by_name_and_by_time,
     a_bell_is_heard_once_by_every_store,
     news_ring_the_bell,
+    mail_for_runs_of_this_process_is_handed_over,
     closing_ends_the_wait_for_the_bell,
     a_store_opened_to_read_hears_the_bell,
 )

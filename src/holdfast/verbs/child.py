@@ -12,7 +12,6 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -34,6 +33,7 @@ from holdfast.calls import (
 from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, Input, bind_input, coder_for, decode_input, digest, encode_error, result_annotation
 from holdfast.context import RunContext
+from holdfast.data import data
 from holdfast.errors import Fenced, NotInRun, RunError, UsageError
 from holdfast.journal.replay import CHILD_ENDED, Entry
 from holdfast.model import Kind, RunId
@@ -65,7 +65,7 @@ class Signal(Protocol):
     def type(self) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class MainLine:
     """Where a run stood when it was interrupted."""
 

@@ -19,6 +19,7 @@ from holdfast.calls import Duration, answer, explicit_key, remember_key, seconds
 from holdfast.clock import now_us
 from holdfast.codec import Coder, coder_for, digest, encode_error, read_outside, schema_of
 from holdfast.context import RunContext
+from holdfast.data import data
 from holdfast.errors import Declined, Fenced, Undecodable, UsageError
 from holdfast.journal.integrity import seal_question
 from holdfast.model import Kind, QuestionRow, QuestionState
@@ -35,7 +36,7 @@ T = TypeVar("T")
 _NAME = "hf:ask"
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Approval:
     """A yes or no with who said it, when, and why. Ask for one with `hf.ask(prompt, hf.Approval)`."""
 
@@ -48,7 +49,7 @@ class Approval:
         return self.ok
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Asked:
     """A question that was just asked, for `notify=`: what to tell whom."""
 

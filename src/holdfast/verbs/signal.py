@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.calls import Duration, answer, remember_key, seconds
 from holdfast.clock import now_us
 from holdfast.codec import Coder, coder_for, encode_error, read_outside
 from holdfast.context import RunContext
+from holdfast.data import data
 from holdfast.errors import Undecodable, UsageError
 from holdfast.model import Kind, Mail
 from holdfast.pending import until_cancelled
@@ -25,7 +25,7 @@ T_co = TypeVar("T_co", covariant=True)
 _PREFIX = "hf:receive."
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Signal(Generic[T_co]):
     """A kind of message that runs take: its name, and the type of its value.
 

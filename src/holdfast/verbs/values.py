@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
 from holdfast.clock import now_us
+from holdfast.data import data
 from holdfast.errors import NotInRun, UsageError
 from holdfast.ids import new_uuid
 from holdfast.model import Kind
@@ -116,7 +116,7 @@ def usage(*, model: str, input_tokens: int = 0, output_tokens: int = 0, cost: fl
     scope.run.report("usage", used, key=scope.body.key if scope.body is not None else "")
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class ThisRun:
     """The run that the code is part of."""
 

@@ -22,10 +22,19 @@ class Declarations:
         self._agents = agents
         self._told: set[str] = set()
         self._looked_at: set[str] = set()
+        self._signals: dict[str, dict[str, Any]] = {}
 
     def has(self, name: str) -> bool:
         """Was an agent looked at, whether or not there was something to tell?"""
         return name in self._looked_at
+
+    def signals_of(self, name: str) -> Mapping[str, Any]:
+        """The schemas of the signals that an agent declares, by their names."""
+        known = self._signals.get(name)
+        if known is None:
+            signals = self._agents[name].signals
+            known = self._signals[name] = {each: schema_of(signal.type) for each, signal in signals.items()}
+        return known
 
     async def tell(self, *, everything: bool = False) -> None:
         """Let others know what the agents take; by default only of those that take more than their input.
@@ -35,7 +44,7 @@ class Declarations:
         new = {
             agent.name: json.dumps(
                 {
-                    "signals": {name: schema_of(signal.type) for name, signal in agent.signals.items()},
+                    "signals": self.signals_of(agent.name),
                     "interrupts": agent.interrupted is not None,
                     "queue": agent.queue,
                     "first": first_parameter(agent.fn),

@@ -519,6 +519,13 @@ class Execution:
         if self._reading is None and not self.run.dead:
             self._reading = asyncio.Task(self._read(), loop=self._loop, context=outside())
 
+    def deliver(self, mail: Mail) -> None:
+        """Mail for this run was committed by this process: if it is the next one, nobody has to look for it."""
+        if mail.number > self.seen_mail + 1 or self._root.task is None:
+            self.mail_came()
+        else:
+            self._take_mail((mail,))
+
     async def _read(self) -> None:
         try:
             await self.read_mail()

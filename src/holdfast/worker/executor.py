@@ -112,6 +112,7 @@ class Executor:
             install(asyncio.get_running_loop())
             await self.store.reach()
             await self.lease.open()
+            self.store.serve(self.lease.worker_id, self._deliver)
             await self.declarations.tell()
             await self.forget_dead_workers()
 
@@ -176,6 +177,22 @@ class Executor:
         execution = self._executions.get(run_id)
         if execution is not None:
             await execution.read_mail()
+
+    def _deliver(self, mail: Mail) -> None:
+        """Mail was committed here, for a run of this worker."""
+        execution = self._executions.get(mail.run_id)
+        if execution is not None:
+            execution.deliver(mail)
+        else:
+            self.store.ring()  # it is about to be executed, or was
+
+    def takes(self, run_id: RunId) -> control.Takes | None:
+        """What can be sent to a run, if it executes here."""
+        execution = self._executions.get(run_id)
+        if execution is None:
+            return None
+        agent = execution.row.agent
+        return control.Takes(agent, self.declarations.signals_of(agent))
 
     async def hold_queue(self, queue: str, until_us: int) -> None:
         await self.queues.hold(queue, until_us)
@@ -492,9 +509,6 @@ class Executor:
             del self._executions[run_id]
         if execution.row.status in FINAL:
             self.started.discard(run_id)
-        parent = self._executions.get(execution.row.parent_id) if execution.row.parent_id is not None else None
-        if parent is not None and execution.row.status in FINAL:
-            parent.mail_came()
         if execution.has_mail:
             self._background(self.take_up(run_id))
         if self.queues.is_limited(execution.row.queue):

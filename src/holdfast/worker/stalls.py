@@ -11,10 +11,10 @@ import os
 import selectors
 import site
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from holdfast.data import data
 from holdfast.scopes import Scope, StepInfo, scope_in
 from holdfast.telemetry import info, warn
 
@@ -24,7 +24,7 @@ _LIBRARIES = tuple(place + os.sep for place in (os.path.dirname(os.__file__), *s
 _CALLBACK = asyncio.Handle._run.__code__
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Blocked:
     """What keeps an event loop from turning."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from holdfast.clock import now_us, ready_us
 from holdfast.codec import Input
+from holdfast.data import data
 from holdfast.errors import ConflictingStart, UsageError
 from holdfast.ids import new_run_ids
 from holdfast.journal.blobs import spilled, stored_text
@@ -23,7 +24,7 @@ DEFAULT_QUEUE = "default"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Place:
     """Where a new run waits for its turn, and from when it may have it."""
 
@@ -34,7 +35,7 @@ class Place:
     is_paused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class NewRun:
     """A run that is about to be stored."""
 
