@@ -1,7 +1,8 @@
 -- Every statement the PostgreSQL store executes, apart from BEGIN, COMMIT and ROLLBACK.
 -- `-- name:` starts a query, `-- fragment:` a piece that others include as {name}; the next comment says its purpose.
 -- [[ … ]] around a row of parameters means: repeated, with commas, and numbered on, for as many rows as are bound.
--- {schema} is the schema that the tables are in: no search_path, which a pooler would not keep.
+-- {schema} is the schema that the tables are in. Names of PostgreSQL's own are found through the search_path that every
+-- connection of ours has (see postgres_path.py); what is executed on a connection of the user's is qualified.
 --
 -- Names are those of SQLite's queries where the thing is the same. They differ in this: a write of several statements
 -- is a function of the database (see the migrations), because each statement of its own would be a trip to the server
@@ -49,7 +50,19 @@ ORDER BY created_at DESC, id DESC LIMIT $9
 
 -- name: begin
 -- Begin a transaction whose commit is synced.
-BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT {schema}.durable_1()
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = pg_catalog, pg_temp; SELECT {schema}.durable_1()
+
+-- name: begin_pinned
+-- Begin a transaction of a session that has no search_path of ours.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = pg_catalog, pg_temp
+
+-- name: begin_reading
+-- The same to read.
+BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp
+
+-- name: pin
+-- The search_path, for the rest of a transaction.
+SET LOCAL search_path = pg_catalog, pg_temp
 
 -- name: settle
 -- A commit of its own: what was found committed before is known to be on disk, and on a standby, once this is.
@@ -59,6 +72,18 @@ WITH {synced} SELECT pg_logical_emit_message(true, 'holdfast', '') FROM durable
 -- Have all commits of this session synced, as durable_1 does.
 SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                   WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
+
+-- name: types
+-- The types of parameters and results that the driver has to look up, in statements of its own.
+SELECT NULL::text[], NULL::bigint[], NULL::int[], NULL::smallint[], NULL::boolean[], NULL::bytea[]
+
+-- name: path
+-- The search_path of a user's connection.
+SELECT pg_catalog.current_setting('search_path')
+
+-- name: restore_path
+-- Give a user's connection its search_path back.
+SELECT pg_catalog.set_config('search_path', $1, true)
 
 -- fragment: change
 -- What an owner's append does to its run, if epoch, owner, head and mail match.
@@ -460,13 +485,17 @@ WHERE NOT EXISTS (SELECT 1 FROM {schema}.workers WHERE id = owners.owner)
 -- The database's clock, in milliseconds.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
+-- name: ping
+-- Whether the server answers; on a connection that the user is lent.
+SELECT 1
+
 -- name: notify
 -- Ring at the other processes. Nothing is lost if it is, so the commit waits for no disk while it keeps others waiting.
 SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)
 
 -- name: notify_within
 -- Ring at the other processes when the user's own transaction is committed.
-SELECT pg_notify($1, '')
+SELECT pg_catalog.pg_notify($1, '')
 
 -- name: counts
 -- How much there is.
@@ -484,6 +513,17 @@ SELECT current_setting('server_version'), current_setting('fsync'), current_sett
        (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
         WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'),
        pg_database_size(current_database()), current_setting('synchronous_standby_names')
+
+-- name: creators
+-- Who may create in `public`, if that is everybody, and who besides its owner in the schema of the store; and what
+-- ends it.
+SELECT found.schema, found.whom, format('REVOKE CREATE ON SCHEMA %I FROM %s;', found.schema, found.whom)
+FROM (SELECT n.nspname AS schema,
+             CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS whom
+      FROM pg_namespace AS n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+      WHERE a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
+        AND (n.nspname = 'public' AND a.grantee = 0 OR n.nspname = $1)) AS found
+ORDER BY found.schema, found.whom
 
 -- name: durability
 -- The settings that keep what is committed.

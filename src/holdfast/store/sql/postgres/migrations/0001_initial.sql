@@ -6,6 +6,10 @@
 -- Functions have a version in their name: one that changes gets a new name, and the old one stays for as long as
 -- min_version allows code that calls it. Their statements take row locks in the order of run ids; whoever needs other
 -- locks as well takes them before (queues, in order) or after (questions, mail of a locked run).
+--
+-- Whoever may create in a schema of the caller's search_path could put an operator or a function there that fits better
+-- than PostgreSQL's own, and it would be executed with our rights. So functions that are called from outside have a
+-- path of their own; the two that others call are under it.
 
 CREATE TABLE {schema}.migrations (
     number      bigint PRIMARY KEY,
@@ -167,7 +171,7 @@ END $$;
 -- Say that an attempt of a call has changed the user's own tables, in the transaction that did. False: another one has,
 -- or it was given up.
 CREATE FUNCTION {schema}.land_1(run_id text, key text, attempt bigint, result text, at bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.durable_1();
     INSERT INTO {schema}.landed AS l VALUES ($1, $2, $3, $4, $5)
@@ -180,7 +184,7 @@ END $$;
 -- The result of the attempt that landed. If none did, neither this one nor one before it can from now on. One that is
 -- just being committed is waited for. In two statements: the second one sees what the first one waited for.
 CREATE FUNCTION {schema}.landed_1(run_id text, key text, attempt bigint, at bigint)
-RETURNS text LANGUAGE plpgsql AS $$
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.durable_1();
     INSERT INTO {schema}.landed AS l VALUES ($1, $2, $3, NULL, $4)
@@ -205,7 +209,7 @@ CREATE FUNCTION {schema}.append_1(
     record_tooks bigint[], record_args_digests text[], record_args text[], record_payloads text[],
     record_hashes bytea[],
     blob_places int[], blob_digests text[], blob_chunks bigint[], blob_data bytea[]
-) RETURNS smallint[] LANGUAGE plpgsql AS $$
+) RETURNS smallint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a record;
     stored record;
@@ -310,7 +314,7 @@ CREATE FUNCTION {schema}.create_1(
     record_tooks bigint[], record_args_digests text[], record_args text[], record_payloads text[],
     record_hashes bytea[],
     blob_places int[], blob_digests text[], blob_chunks bigint[], blob_data bytea[]
-) RETURNS smallint[] LANGUAGE plpgsql AS $$
+) RETURNS smallint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     outcomes smallint[] := array_fill(0::smallint, ARRAY[cardinality(ids)]);
     made text[];
@@ -390,7 +394,7 @@ CREATE FUNCTION {schema}.claim_1(
     wake_ats bigint[], generations bigint[], epochs bigint[], head_seqs bigint[], head_hashes bytea[],
     summaries text[], digests text[], expected_epochs bigint[], expected_owners text[],
     claimer text, waits boolean, again boolean, limit_queues text[], limit_alls bigint[], limit_keys bigint[]
-) RETURNS boolean[] LANGUAGE plpgsql AS $$
+) RETURNS boolean[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     won boolean[] := array_fill(false, ARRAY[cardinality(ids)]);
     fitting int[];
@@ -481,7 +485,7 @@ CREATE FUNCTION {schema}.deliver_1(
     woken_ids text[], woken_mails bigint[], updated_ats bigint[], statuses text[], reasons text[], wake_ats bigint[],
     generations bigint[], summaries text[], digests text[],
     question_ids text[], question_keys text[], states text[], decided_ats bigint[], decided_bys text[], notes text[]
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {schema}.mailbox (run_id, number, kind, key, body, at, digest, dedup)
     SELECT * FROM unnest(mail_ids, mail_numbers, mail_kinds, mail_keys, mail_bodies, mail_ats, mail_digests,
@@ -520,7 +524,7 @@ END $$;
 CREATE FUNCTION {schema}.open_question_1(
     id text, run_id text, key text, body text, shown text, asked_at bigint, due_at bigint, state text,
     decided_at bigint, decided_by text, note text, digest text, fence_id text, fence_epoch bigint, fence_owner text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.durable_1();
     IF fence_id IS NOT NULL AND NOT {schema}.is_owned_1(fence_id, fence_epoch, fence_owner) THEN
@@ -538,7 +542,7 @@ END $$;
 -- Decide a question that is still open. False: fenced.
 CREATE FUNCTION {schema}.close_question_1(
     of_run text, of_key text, new_state text, at bigint, fence_id text, fence_epoch bigint, fence_owner text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.durable_1();
     IF fence_id IS NOT NULL AND NOT {schema}.is_owned_1(fence_id, fence_epoch, fence_owner) THEN
@@ -552,7 +556,7 @@ END $$;
 -- Write definitions, each over the revision it was made from; by place, whether it was.
 CREATE FUNCTION {schema}.define_1(
     kinds text[], names text[], bodies text[], due_ats bigint[], revisions bigint[], again boolean
-) RETURNS boolean[] LANGUAGE plpgsql AS $$
+) RETURNS boolean[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d record;
     won boolean[] := array_fill(false, ARRAY[cardinality(kinds)]);
