@@ -411,6 +411,15 @@ SELECT pg_try_advisory_lock($1), pg_backend_pid(),
         FROM pg_stat_activity AS a WHERE a.pid = pg_backend_pid()),
        {server_start}
 
+-- name: lock_holder
+-- The session that has an advisory lock: one with this number, or else with the number of this name.
+SELECT l.pid, a.usename, a.application_name
+FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+  AND (l.classid::bigint << 32 | l.objid::bigint) = coalesce($1::bigint, hashtextextended($2::text, 0))
+LIMIT 1
+
 -- name: drop_lock
 -- Let go of a worker's lock.
 SELECT pg_advisory_unlock($1)
@@ -542,8 +551,8 @@ SELECT number, name, sha256, min_version FROM {schema}.migrations ORDER BY numbe
 INSERT INTO {schema}.migrations (number, name, applied_at, sha256, min_version) VALUES ($1, $2, $3, $4, $5)
 
 -- name: lock_migrating
--- One at a time brings a schema up to date, and does not wait for ever.
-SELECT set_config('lock_timeout', $2, true), pg_advisory_xact_lock(hashtextextended('holdfast migration ' || $1, 0))
+-- One at a time brings a schema up to date; whether that is us. It does not wait for ever for tables either.
+SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast migration ' || $1, 0)), set_config('lock_timeout', $2, true)
 
 -- name: has_schema
 -- Whether the schema is there.

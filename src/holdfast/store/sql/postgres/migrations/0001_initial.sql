@@ -386,9 +386,11 @@ BEGIN
     RETURN outcomes;
 END $$;
 
--- Take runs over, each if its own conditions hold, in the order given; by place, whether it was.
+-- Take runs over, each if its own conditions hold, in the order given; by place, whether it was. NULL: somebody keeps the
+-- lock of its queue, so that its limits cannot be counted.
 -- `waits`: for runs that somebody is writing to; else those are left. `again` as for append_1.
--- Limits are by queue: of a limited queue only one claimer decides at a time, in the whole database.
+-- Limits are by queue: of a limited queue only one claimer decides at a time, in the whole database. That takes
+-- milliseconds; whoever has the lock for longer is no claimer, and is not waited for.
 CREATE FUNCTION {schema}.claim_1(
     ids text[], queues text[], queue_keys text[], updated_ats bigint[], statuses text[], reasons text[],
     wake_ats bigint[], generations bigint[], epochs bigint[], head_seqs bigint[], head_hashes bytea[],
@@ -401,6 +403,8 @@ DECLARE
     taken int[];
     taken_ids text[] := '{}';
     limited text[];
+    locked text[] := '{}';
+    give_up timestamptz := clock_timestamp() + interval '1 second';
     in_queue jsonb := '{}';
     in_key jsonb := '{}';
     c record;
@@ -413,7 +417,13 @@ BEGIN
     FROM unnest(queues) AS queue WHERE queue = ANY (limit_queues);
     IF limited IS NOT NULL THEN
         FOR place IN 1 .. cardinality(limited) LOOP
-            PERFORM pg_advisory_xact_lock(hashtextextended('holdfast queue {schema} ' || limited[place], 0));
+            WHILE NOT pg_try_advisory_xact_lock(hashtextextended('holdfast queue {schema} ' || limited[place], 0)) LOOP
+                IF clock_timestamp() > give_up THEN
+                    locked := locked || limited[place];
+                    EXIT;
+                END IF;
+                PERFORM pg_sleep(0.001);
+            END LOOP;
         END LOOP;
         SELECT coalesce(jsonb_object_agg(of_queue.queue, of_queue.owned), '{}') INTO in_queue
         FROM (SELECT r.queue, count(*) AS owned FROM {schema}.runs AS r
@@ -457,6 +467,10 @@ BEGIN
     LOOP
         CONTINUE WHEN c.id = ANY (taken_ids); -- of several claims of one run, the first that fits is the one
         IF c.is_limited AND c.expected_owner IS NULL THEN -- a run that changes hands is counted already
+            IF c.queue = ANY (locked) THEN
+                won[c.place] := NULL;
+                CONTINUE;
+            END IF;
             found_queue := coalesce((in_queue ->> c.queue)::bigint, 0);
             found_key := coalesce((in_key ->> (c.queue || chr(1) || c.queue_key))::bigint, 0);
             CONTINUE WHEN found_queue >= c.most OR found_key >= c.most_of_key;
