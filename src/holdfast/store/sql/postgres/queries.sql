@@ -36,17 +36,20 @@ durable (level) AS MATERIALIZED (
                       WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true))
 
 -- fragment: filters
--- The conditions of model.RunFilter that no index was chosen for, the cursor, and the order.
-($1::text[] IS NULL OR status = ANY ($1))
-  AND ($2::text IS NULL OR agent = $2)
+-- The conditions of model.RunFilter that no index was chosen for, the order, and where in it a list begins and ends:
+-- these are bounds of every index that has the order, so they always have a value.
+($2::text IS NULL OR agent = $2)
   AND ($3::text IS NULL OR thread_id = $3)
   AND ($4::text IS NULL OR parent_id = $4)
   AND ($5::text IS NULL OR queue = $5)
-  AND ($6::bigint IS NULL OR created_at >= $6)
-  AND ($7::bigint IS NULL OR (created_at, id) < ($7, $8))
+  AND created_at >= $6::bigint AND (created_at, id) < ($7::bigint, $8::text)
   AND ($10::text[] IS NULL OR owner = ANY ($10))
   AND ($11::text IS NULL OR (id >= $11 AND id < $11 || chr(1114111)))
 ORDER BY created_at DESC, id DESC LIMIT $9
+
+-- fragment: of_statuses
+-- The statuses of model.RunFilter, where the index has others in between.
+($1::text[] IS NULL OR status = ANY ($1))
 
 -- name: begin
 -- Begin a transaction whose commit is synced.
@@ -364,36 +367,46 @@ SELECT created_at FROM {schema}.runs WHERE id = $1
 
 -- name: runs_newest
 -- Any runs.
-SELECT {run_columns} FROM {schema}.runs WHERE {filters}
-
--- name: runs_by_status
--- Runs of one status, in the order of its index.
-SELECT {run_columns} FROM {schema}.runs WHERE status = $12 AND {filters}
+SELECT {run_columns} FROM {schema}.runs WHERE {of_statuses} AND {filters}
 
 -- name: runs_by_statuses
--- Runs of several statuses, each few: found through the index, then sorted.
-SELECT {run_columns} FROM (SELECT * FROM {schema}.runs WHERE status = ANY ($1::text[]) OFFSET 0) AS runs WHERE {filters}
+-- Runs of some statuses: the first of each, in the order of its index, and of those the first.
+SELECT {run_columns}
+FROM (SELECT found.*
+      FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
+          SELECT * FROM {schema}.runs WHERE runs.status = wanted.status AND {filters}) AS found) AS runs
+ORDER BY created_at DESC, id DESC LIMIT $9
+
+-- name: runs_by_queue
+-- Runs of one queue, likewise.
+SELECT {run_columns}
+FROM (SELECT found.*
+      FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
+          SELECT * FROM {schema}.runs WHERE runs.queue = $5 AND runs.status = wanted.status AND {filters}) AS found) AS runs
+ORDER BY created_at DESC, id DESC LIMIT $9
 
 -- name: runs_by_agent
 -- Runs of one agent.
-SELECT {run_columns} FROM {schema}.runs WHERE agent = $2 AND {filters}
+SELECT {run_columns} FROM {schema}.runs WHERE agent = $2 AND {of_statuses} AND {filters}
 
 -- name: runs_by_thread
 -- Runs of one thread.
-SELECT {run_columns} FROM {schema}.runs WHERE thread_id = $3 AND {filters}
+SELECT {run_columns} FROM {schema}.runs WHERE thread_id = $3 AND {of_statuses} AND {filters}
 
 -- name: runs_by_parent
 -- Children of one run.
-SELECT {run_columns} FROM {schema}.runs WHERE parent_id = $4 AND {filters}
+SELECT {run_columns} FROM {schema}.runs WHERE parent_id = $4 AND {of_statuses} AND {filters}
 
 -- name: runs_by_owner
 -- Runs that these workers own.
-SELECT {run_columns} FROM (SELECT * FROM {schema}.runs WHERE owner = ANY ($10::text[]) OFFSET 0) AS runs WHERE {filters}
+SELECT {run_columns} FROM (SELECT * FROM {schema}.runs WHERE owner = ANY ($10::text[]) OFFSET 0) AS runs
+WHERE {of_statuses} AND {filters}
 
 -- name: runs_by_prefix
 -- Runs whose id starts so; the upper end is the prefix with the last character there is.
 SELECT {run_columns}
-FROM (SELECT * FROM {schema}.runs WHERE id >= $11 AND id < $11 || chr(1114111) OFFSET 0) AS runs WHERE {filters}
+FROM (SELECT * FROM {schema}.runs WHERE id >= $11 AND id < $11 || chr(1114111) OFFSET 0) AS runs
+WHERE {of_statuses} AND {filters}
 
 -- fragment: server_start
 -- When the sessions of this server began anew: it was started, or it lost them all in a crash, and its statistics too.

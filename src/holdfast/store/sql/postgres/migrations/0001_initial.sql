@@ -47,6 +47,7 @@ CREATE TABLE {schema}.runs (
 
 CREATE INDEX runs_newest ON {schema}.runs (created_at, id);
 CREATE INDEX runs_by_status ON {schema}.runs (status, created_at, id);
+CREATE INDEX runs_by_queue ON {schema}.runs (queue, status, created_at, id);
 CREATE INDEX runs_by_agent ON {schema}.runs (agent, created_at, id);
 CREATE INDEX runs_by_thread ON {schema}.runs (thread_id, created_at, id);
 CREATE INDEX runs_by_parent ON {schema}.runs (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
