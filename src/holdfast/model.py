@@ -6,8 +6,9 @@ kind       name            payload
 created    agent           {"thread", "version", "code", "parent", "tags", "defaults", "holdfast"}; `args` is the input,
                            `defaults` names the arguments in it that were not given
 claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "holdfast", "proof", "lost"}: who took
-                           the run; `lost` is the worker that died, `proof` how that is known; "by" and "note" if a
-                           person had it resumed
+                           the run; `lost` is the worker that died, `proof` how that is known, "renewed" when it was
+                           last heard of, µs; "by" and "note" if a person had it resumed; "woken" if nothing was cut
+                           off: what it waited for has come
 started    call            {"due": µs} for waits with a time, else null: the call began, its outcome is not known yet
 decided    wait            {"mail", "value"} or {"expired"}: how a wait ends; the code learns it at the outcome's tick
 attempt    call            {"error", "retry_at", "postponed"}: an attempt failed and another follows
