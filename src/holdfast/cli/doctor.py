@@ -15,8 +15,9 @@ from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import check_exists, shown_url, with_store
 from holdfast.cli.text import clean, count, paint, size, to_json
 from holdfast.cli.verify import is_damage
+from holdfast.doubts import all_doubts
 from holdfast.errors import HoldfastError
-from holdfast.model import RunFilter, Status, WorkerId
+from holdfast.model import RunFilter, WorkerId
 from holdfast.store.base import Store
 from holdfast.version import VERSION
 
@@ -174,7 +175,7 @@ def _settings(facts: Facts) -> list[Finding]:
 async def _left(store: Store, dead: frozenset[WorkerId]) -> list[Finding]:
     """What somebody has to look at."""
     left = await store.runs(RunFilter(orphaned_from=dead, limit=1000)) if dead else []
-    doubts = await store.runs(RunFilter(status=frozenset({Status.in_doubt}), limit=1000))
+    doubts = {row.id for row, _ in await all_doubts(store)}
     found = []
     if left:
         shown = ", ".join(row.id for row in left[:3]) + (" …" if len(left) > 3 else "")
