@@ -370,6 +370,15 @@ class Pruned(StrEnum):
     kept = "kept"  #: it is not as expected; nothing was changed
 
 
+class Privacy(StrEnum):
+    """Who can read along between this process and the server of a store, or the pooler in front of it."""
+
+    verified = "verified"  #: nobody: encrypted, and the server has shown that it is the one that was meant
+    unverified = "unverified"  #: whoever puts themselves in the server's place
+    local = "local"  #: nobody: it does not leave this machine
+    clear = "clear"  #: whoever is on the way
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaStep:
     """A migration, and when it was applied, if it was."""

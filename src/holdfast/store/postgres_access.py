@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from enum import StrEnum
 from ssl import CERT_NONE
 from typing import Any
 
+from holdfast.model import Privacy
 from holdfast.store.postgres_connection import Target
 from holdfast.store.queries import Queries
-
-
-class Privacy(StrEnum):
-    """Who can read along between this process and the server, or the pooler in front of it."""
-
-    verified = "verified"  #: nobody: encrypted, and the server has shown that it is the one that was meant
-    unverified = "unverified"  #: whoever puts themselves in the server's place
-    local = "local"  #: nobody: it does not leave this machine
-    clear = "clear"  #: whoever is on the way
 
 
 def privacy(connection: Any) -> tuple[Privacy, str]:

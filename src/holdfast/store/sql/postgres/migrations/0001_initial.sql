@@ -6,10 +6,7 @@
 -- Functions have a version in their name: one that changes gets a new name, and the old one stays for as long as
 -- min_version allows code that calls it. Their statements take row locks in the order of run ids; whoever needs other
 -- locks as well takes them before (queues, in order) or after (questions, mail of a locked run).
---
--- Whoever may create in a schema of the caller's search_path could put an operator or a function there that fits better
--- than PostgreSQL's own, and it would be executed with our rights. So functions that are called from outside have a
--- path of their own; the two that others call are under it.
+-- Those that are called from outside have a search_path of their own (see store/postgres_path.py).
 
 CREATE TABLE {schema}.migrations (
     number      bigint PRIMARY KEY,
@@ -387,11 +384,9 @@ BEGIN
     RETURN outcomes;
 END $$;
 
--- Take runs over, each if its own conditions hold, in the order given; by place, whether it was. NULL: somebody keeps the
--- lock of its queue, so that its limits cannot be counted.
+-- Take runs over, each if its own conditions hold, in the order given; by place, whether it was. NULL: its queue is locked.
 -- `waits`: for runs that somebody is writing to; else those are left. `again` as for append_1.
--- Limits are by queue: of a limited queue only one claimer decides at a time, in the whole database. That takes
--- milliseconds; whoever has the lock for longer is no claimer, and is not waited for.
+-- Limits are by queue: of a limited queue only one claimer decides at a time, in the whole database, for milliseconds.
 CREATE FUNCTION {schema}.claim_1(
     ids text[], queues text[], queue_keys text[], updated_ats bigint[], statuses text[], reasons text[],
     wake_ats bigint[], generations bigint[], epochs bigint[], head_seqs bigint[], head_hashes bytea[],
@@ -419,7 +414,7 @@ BEGIN
     IF limited IS NOT NULL THEN
         FOR place IN 1 .. cardinality(limited) LOOP
             WHILE NOT pg_try_advisory_xact_lock(hashtextextended('holdfast queue {schema} ' || limited[place], 0)) LOOP
-                IF clock_timestamp() > give_up THEN
+                IF clock_timestamp() > give_up THEN -- whoever has it is no claimer
                     locked := locked || limited[place];
                     EXIT;
                 END IF;
