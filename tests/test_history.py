@@ -80,10 +80,13 @@ class Journal:
         )
         return self
 
-    def claimed(self, worker: str, *, lost: str | None = None, code: str = "c1", **more: Any) -> Journal:
+    def claimed(
+        self, worker: str, *, lost: str | None = None, code: str = "c1", at: int | None = None, **said: Any
+    ) -> Journal:
         self.epoch += 1
-        proof = "lock" if lost else "released"
-        return self.add(Kind.claimed, name=worker, payload={"code": code, "lost": lost, "proof": proof}, **more)
+        note = {"code": code, "lost": lost, "proof": "lock" if lost else "released", **said}
+        more: dict[str, Any] = {} if at is None else {"at": at}
+        return self.add(Kind.claimed, name=worker, payload=note, **more)
 
     def created(self) -> Journal:
         self.epoch = 1
@@ -162,6 +165,25 @@ def test_an_outage_has_its_length_and_a_hand_over_is_none() -> None:
     assert (outage.kind, outage.took_s) == ("outage", 97.0)
     assert "w_1 lost (its lock is free), resumed by w_2, code changed" in outage.detail
     assert resumed.kind == "resumed"
+
+
+def test_an_outage_begins_when_the_worker_was_last_heard_of() -> None:
+    journal = Journal().created().add(Kind.done, "a#1", at=START + 10 * SECOND)
+    journal.claimed("w_2", lost="w_1", at=START + 100 * SECOND, renewed=START + 95 * SECOND)
+    journal.claimed("w_3", lost="w_2", at=START + 200 * SECOND, renewed=START + 20 * SECOND)
+    first, second = receipts_of(row(epoch=3), journal.records)
+    assert (first.down_s, second.down_s) == (5.0, 100.0)  # it wrote something after that renewal
+    assert [i.took_s for i in timeline_of(row(epoch=3), journal.records) if i.kind == "outage"] == [5.0, 100.0]
+
+
+def test_that_a_run_wakes_up_is_no_resume_and_saves_nothing() -> None:
+    journal = Journal().created().add(Kind.done, "a#1", took=SECOND).claimed("w_1", woken=True)
+    journal.add(Kind.done, "b#1", took=SECOND).claimed("w_2", woken=True, code="c2")
+    journal.claimed("w_3", lost="w_2", code="c2")
+    (receipt,) = receipts_of(row(epoch=4), journal.records)
+    assert (receipt.worker, receipt.replayed, receipt.saved_s) == ("w_3", 2, 2.0)
+    told = [(i.kind, i.status) for i in timeline_of(row(epoch=4), journal.records)[1:]]
+    assert told == [("step", "done"), ("step", "done"), ("note", "code changed"), ("outage", "process lost")]
 
 
 def test_attempts_settlements_usage_and_errors_are_told_with_the_call() -> None:

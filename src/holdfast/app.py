@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -320,10 +321,13 @@ class Holdfast(Administration):
 
         Example: `for doubt in await app.in_doubt(): print(doubt.run_id, doubt.key)`
         """
-        found: list[InDoubt] = []
-        for row in await doubts.runs_in_doubt(self._store):
-            found += await self._here.handle(row.id, row.thread_id).in_doubt()
-        return found
+        found = await doubts.all_doubts(self._store)
+        if is_in_run():  # what each run has is recorded
+            handles = [
+                self._here.handle(*which) for which in dict.fromkeys((row.id, row.thread_id) for row, _ in found)
+            ]
+            return [doubt for handle in handles for doubt in await handle.in_doubt()]
+        return [InDoubt(self._store, row.id, **asdict(doubt)) for row, doubt in found]
 
     @look
     async def questions(self, *, only_open: bool = True, limit: int = 200) -> list[Question]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from holdfast.data import data
-
 from holdfast.errors import UsageError
 
 DEFAULT_PATH = ".holdfast/holdfast.db"

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from holdfast import control
 from holdfast.errors import AlreadySettled, CorruptJournal, RunFinished, RunNotFound, UsageError
+from holdfast.history import DoubtInfo, in_doubt_of
+from holdfast.journal.blobs import stored_text
 from holdfast.journal.integrity import check_records, check_row
 from holdfast.journal.replay import Replay, is_left_over
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
 from holdfast.model import RunFilter, RunId, RunRow, Status
 from holdfast.store.base import Store
 
+_STOPPED = frozenset({Status.in_doubt, Status.blocked})
+_GOING = frozenset({Status.running, Status.paused})
+_PAGE = 500
 
-async def runs_in_doubt(store: Store) -> list[RunRow]:
-    """The runs that may have an effect for a person to settle; their journals tell."""
-    stopped = frozenset({Status.in_doubt, Status.blocked})
-    going = frozenset({Status.running, Status.paused})
-    listed = await store.runs(RunFilter(status=stopped | going, limit=1000))
-    return [row for row in listed if row.status in stopped or row.summary.get("held")]
+
+async def all_doubts(store: Store) -> list[tuple[RunRow, DoubtInfo]]:
+    """The effects of all runs that a person must settle, newest runs first."""
+    return [(row, doubt) async for row in _runs_in_doubt(store) for doubt in await doubts_of(store, row.id)]
+
+
+async def doubts_of(store: Store, run_id: RunId) -> list[DoubtInfo]:
+    """The effects of a run that a person must settle; none if there is no such run (any more)."""
+    loaded = await store.load(run_id)
+    found = [] if loaded is None else in_doubt_of(*loaded)
+    return [
+        doubt if doubt.args is None else replace(doubt, args=await stored_text(store, run_id, doubt.args))
+        for doubt in found
+    ]
+
+
+async def _runs_in_doubt(store: Store) -> AsyncIterator[RunRow]:
+    """The runs that may have one; their journals tell."""
+    last: RunId | None = None
+    while page := await store.runs(RunFilter(status=_STOPPED | _GOING, before_id=last, limit=_PAGE)):
+        for row in page:
+            if row.status in _STOPPED or row.summary.get("held"):
+                yield row
+        last = page[-1].id
 
 
 async def resolve(

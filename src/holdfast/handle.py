@@ -13,6 +13,7 @@ from holdfast import control
 from holdfast.acts import durable, is_in_run, look, refused
 from holdfast.clock import monotonic_us
 from holdfast.codec import Coder, coder_for, coder_of, decode_error
+from holdfast.doubts import doubts_of
 from holdfast.errors import (
     ConflictingSend,
     CorruptJournal,
@@ -31,7 +32,6 @@ from holdfast.history import (
     receipts_of,
     timeline_of,
 )
-from holdfast.history import in_doubt_of as open_doubts
 from holdfast.journal.blobs import stored_text
 from holdfast.journal.integrity import check_records, check_row
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
@@ -184,7 +184,8 @@ class Run(Generic[R_co]):
         """
 
         async def find(run_id: str) -> list[dict[str, Any]]:
-            return [asdict(doubt) for doubt in open_doubts(*await self._load())]
+            await self._load()  # raises if there is nothing to look at
+            return [asdict(doubt) for doubt in await doubts_of(self._store, self.id)]
 
         found = await (recorded("in_doubt", find, (self.id,)) if is_in_run() else find(self.id))
         return [InDoubt(self._store, self.id, **each) for each in found]

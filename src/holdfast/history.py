@@ -214,11 +214,12 @@ def _number(value: Any) -> str:
 
 
 def receipts_of(row: RunRow, records: Sequence[Record]) -> list[Receipt]:
-    """One for each time the run was taken up again."""
+    """One for each time the run was taken up again; that it woke up from a wait is no such time."""
     claims = [r for r in records if r.kind == Kind.claimed]
     return [
         _receipt(records, claim, code_changed=note_of(claim).get("code") != note_of(former).get("code"))
         for former, claim in pairwise(claims)
+        if not note_of(claim).get("woken")
     ]
 
 
@@ -250,7 +251,7 @@ def _receipt(records: Sequence[Record], claim: Record, *, code_changed: bool) ->
         worker=claim.name,
         lost=note.get("lost"),
         proof=str(note.get("proof", "")),
-        down_s=max(0.0, (claim.at - before[-1].at) / 1e6) if before else 0.0,
+        down_s=_down_s(before[-1], claim) if before else 0.0,
         replayed=int(counted["replayed"]),
         executed=int(counted["executed"]),
         in_doubt=[{"key": key, "verdict": said.get("verdict"), "by": said.get("by")} for key, said in settled],
@@ -329,8 +330,10 @@ def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False
             case Kind.created:
                 items.append(_item(record, "started", "started", detail=_version(record)))
             case Kind.claimed:
-                if claims:
+                if claims and not note_of(record).get("woken"):
                     items.append(_outage(records, claims[-1], record))
+                elif claims and note_of(record).get("code") != note_of(claims[-1]).get("code"):
+                    items.append(_item(record, "note", "code changed", detail=f"woken up by {record.name}"))
                 claims.append(record)
             case Kind.noted if record.name == "unstable":
                 items.append(_item(record, "note", "unstable", detail="called with other arguments than recorded"))
@@ -492,10 +495,17 @@ def _item(record: Record, kind: str, status: str, *, took_s: float | None = None
     )
 
 
+def _down_s(before: Record, claim: Record) -> float:
+    """For how long nobody worked at the run: since its worker was last heard of, or else since the last record."""
+    renewed = note_of(claim).get("renewed")
+    since = max(before.at, renewed) if isinstance(renewed, int) else before.at
+    return max(0.0, (claim.at - since) / 1e6)
+
+
 def _outage(records: Sequence[Record], former: Record, claim: Record) -> TimelineItem:
     note = note_of(claim)
     before = records[claim.seq - 2] if claim.seq >= 2 and claim.seq - 2 < len(records) else former
-    down_s = max(0.0, (claim.at - before.at) / 1e6)
+    down_s = _down_s(before, claim)
     changed = "code changed" if note.get("code") != note_of(former).get("code") else ""
     if note.get("lost"):
         proof = _PROOFS.get(str(note.get("proof")), note.get("proof"))

@@ -6,8 +6,9 @@ kind       name            payload
 created    agent           {"thread", "version", "code", "parent", "tags", "defaults", "holdfast"}; `args` is the input,
                            `defaults` names the arguments in it that were not given
 claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "holdfast", "proof", "lost"}: who took
-                           the run; `lost` is the worker that died, `proof` how that is known; "by" and "note" if a
-                           person had it resumed
+                           the run; `lost` is the worker that died, `proof` how that is known, "renewed" when it was
+                           last heard of, µs; "by" and "note" if a person had it resumed; "woken" if nothing was cut
+                           off: what it waited for has come
 started    call            {"due": µs} for waits with a time, else null: the call began, its outcome is not known yet
 decided    wait            {"mail", "value"} or {"expired"}: how a wait ends; the code learns it at the outcome's tick
 attempt    call            {"error", "retry_at", "postponed"}: an attempt failed and another follows
@@ -369,6 +370,15 @@ class Pruned(StrEnum):
     gone = "gone"  #: its tombstone is all there is
     partly = "partly"  #: it is a tombstone, and there is more to remove
     kept = "kept"  #: it is not as expected; nothing was changed
+
+
+class Privacy(StrEnum):
+    """Who can read along between this process and the server of a store, or the pooler in front of it."""
+
+    verified = "verified"  #: nobody: encrypted, and the server has shown that it is the one that was meant
+    unverified = "unverified"  #: whoever puts themselves in the server's place
+    local = "local"  #: nobody: it does not leave this machine
+    clear = "clear"  #: whoever is on the way
 
 
 @data

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
 
+import holdfast
 from holdfast.cli import COMMANDS, LazyGroup, cli
-from tests.cli.commands import Commands
+from tests.cli.commands import BLOCKED, Commands
 
 
 def start_two(hf: Commands) -> None:
@@ -273,3 +276,29 @@ def test_bash_completes_commands_and_runs(hf: Commands) -> None:
     assert ended.stdout.splitlines() == ["verify version", "first-1"]
     assert "_HOLDFAST_COMPLETE" in hf("completion", "zsh").out
     assert "_HOLDFAST_COMPLETE" in hf("completion", "fish").out
+
+
+def test_the_app_the_command_and_doctor_agree_about_what_is_in_doubt(hf: Commands) -> None:
+    """Also about a run that is blocked with an effect open, one that is paused, and arguments that are kept apart."""
+    hf.leave_in_doubt("asked")
+    hf.leave_in_doubt("large", "tides" * 5_000)
+    hf.leave_in_doubt("stopped")
+    assert hf("pause", "stopped").code == 0
+    assert hf("run", "agents.py:research", "tides", "--id", "changed", DIE_IN_EFFECT="1").code == -signal.SIGKILL
+    (hf.folder / "blocked.py").write_text(BLOCKED)
+    hf("resume", "changed", "blocked.py")
+    assert hf("show", "changed", "--json").json["run"]["status"] == "blocked"
+
+    async def found() -> list[tuple[str, str, int, str | None, str]]:
+        async with holdfast.connect(str(hf.store)) as app:
+            return [(d.run_id, d.key, d.attempt, d.args, d.cause) for d in await app.in_doubt()]
+
+    in_app = asyncio.run(found())
+    listed = hf("in-doubt", "--json").json["items"]
+    assert in_app == [(d["run"], d["key"], d["attempt"], d["args"], d["cause"]) for d in listed]
+    assert {run for run, *_ in in_app} == {"asked", "large", "stopped", "changed"}
+    assert json.loads(next(args for run, _, _, args, _ in in_app if run == "large") or "") == {"text": "tides" * 5_000}
+    for run, key, *_ in in_app:
+        assert [item["key"] for item in hf("in-doubt", run, "--json").json["items"]] == [key]
+    told = next(item["text"] for item in hf("doctor", "--json").json["items"] if item["what"] == "in doubt")
+    assert told.startswith("4 runs in doubt")

@@ -278,3 +278,10 @@ async def double(n: int) -> int:
 @hf.agent
 async def doubles(n: int) -> int:
     return await double(n)
+
+
+@hf.agent
+async def waits_and_is_held(name: str) -> list[object]:
+    """Twice it waits, and leaves memory; then it is held."""
+    heard: list[object] = [await hf.receive(("go", int)) for _ in range(2)]
+    return [*heard, await held_step(name)]

@@ -15,8 +15,9 @@ from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import check_exists, shown_url, with_store
 from holdfast.cli.text import clean, count, paint, size, to_json
 from holdfast.cli.verify import is_damage
+from holdfast.doubts import all_doubts
 from holdfast.errors import HoldfastError
-from holdfast.model import RunFilter, Status, WorkerId
+from holdfast.model import Privacy, RunFilter, WorkerId
 from holdfast.store.base import Store
 from holdfast.version import VERSION
 
@@ -168,13 +169,34 @@ def _settings(facts: Facts) -> list[Finding]:
         Finding("role", Grade.ok, f"{side}; its commits wait for {standbys}"),
         Finding("connections", Grade.ok, f"{facts['connections_left']} more can be made"),
         Finding("clock", Grade.ok, _clock(int(facts["clock_difference_ms"]))),
+        _encryption(facts),
     ]
+
+
+def _encryption(facts: Facts) -> Finding:
+    """Whether others can read along on the way to the server, or to the pooler in front of it."""
+    cipher = facts["cipher"]
+    grade, text = {
+        Privacy.verified: (Grade.ok, f"encrypted ({cipher}), and the server's certificate fits its name"),
+        Privacy.unverified: (
+            Grade.warning,
+            f"encrypted ({cipher}), but with whom was not checked: add ?sslmode=verify-full to the url, and "
+            "&sslrootcert=FILE if its certificate is signed by your own authority",
+        ),
+        Privacy.local: (Grade.ok, "not encrypted, and does not leave this machine"),
+        Privacy.clear: (
+            Grade.warning,
+            "not encrypted: whoever is on the way can read and change everything; have the server use TLS, and add "
+            "?sslmode=verify-full to the url",
+        ),
+    }[Privacy(str(facts["privacy"]))]
+    return Finding("encryption", grade, text)
 
 
 async def _left(store: Store, dead: frozenset[WorkerId]) -> list[Finding]:
     """What somebody has to look at."""
     left = await store.runs(RunFilter(orphaned_from=dead, limit=1000)) if dead else []
-    doubts = await store.runs(RunFilter(status=frozenset({Status.in_doubt}), limit=1000))
+    doubts = {row.id for row, _ in await all_doubts(store)}
     found = []
     if left:
         shown = ", ".join(row.id for row in left[:3]) + (" …" if len(left) > 3 else "")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast import control, doubts
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.show import text_if_any
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, duration, paint, shorten, to_json
 from holdfast.clock import now_us
-from holdfast.history import DoubtInfo, as_time, in_doubt_of
+from holdfast.history import DoubtInfo, as_time
 from holdfast.model import RunRow
 from holdfast.store.base import Store
 
@@ -52,20 +51,13 @@ def in_doubt_command(setup: Setup, run: str | None) -> int:
 
 async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str]:
     """The effects in doubt of one run or of all; and a hint where there are none."""
-    hint = ""
     if given is None:
-        rows = await doubts.runs_in_doubt(store)
-    else:
-        row = await control.find(store, given)
-        rows = [row]
-        if row.owner is not None and row.owner in await store.dead_workers():
-            hint = f" But run {row.id} was cut off: `holdfast resume {row.id} FILE` finds out what it left."
-    found: list[Doubt] = []
-    for each in rows:
-        loaded = await store.load(each.id)
-        infos = in_doubt_of(*loaded) if loaded is not None else []
-        found += [Doubt(each, replace(info, args=await text_if_any(store, each.id, info.args))) for info in infos]
-    return found, hint
+        return [Doubt(*found) for found in await doubts.all_doubts(store)], ""
+    hint = ""
+    row = await control.find(store, given)
+    if row.owner is not None and row.owner in await store.dead_workers():
+        hint = f" But run {row.id} was cut off: `holdfast resume {row.id} FILE` finds out what it left."
+    return [Doubt(row, info) for info in await doubts.doubts_of(store, row.id)], hint
 
 
 def _as_dict(doubt: Doubt) -> dict[str, object]:

@@ -62,6 +62,7 @@ from holdfast.store.news import News
 from holdfast.store.postgres_connection import Backoff, Role, Target, drop, explain, is_starting
 from holdfast.store.postgres_lending import Borrowing, Lender, define_within
 from holdfast.store.postgres_lives import Lives
+from holdfast.store.postgres_locks import QueueLocks
 from holdfast.store.postgres_mail import Telling
 from holdfast.store.postgres_pool import Readers
 from holdfast.store.postgres_reads import Reads
@@ -103,6 +104,7 @@ class PostgresStore(Retention, AtHome):
         self._news = News()
         self._carrier = Carrier()
         self._lives = Lives()
+        self._queue_locks = QueueLocks(self._target.schema)
         self._durability = "full"
         self._clock_ms = clock.boottime_ms
 
@@ -267,7 +269,7 @@ class PostgresStore(Retention, AtHome):
             (won,) = await apply.claim_many(
                 connection, self._queries, [claim], owner, limits={}, waits=True, again=again
             )
-            return won
+            return bool(won)
 
         return bool(await self._write(work, _CLAIM_POINTS))
 
@@ -275,9 +277,10 @@ class PostgresStore(Retention, AtHome):
         self, claims: Sequence[Claim], *, owner: WorkerId, limits: Mapping[str, Limit] | None = None
     ) -> list[bool]:
         async def work(connection: Any, again: bool) -> list[bool]:
-            return await apply.claim_many(
+            found = await apply.claim_many(
                 connection, self._queries, claims, owner, limits=limits or {}, waits=False, again=again
             )
+            return await self._queue_locks.settle(connection, self._queries, claims, found)
 
         won: list[bool] = await self._write(work, _CLAIM_POINTS)
         return won

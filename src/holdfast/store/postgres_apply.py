@@ -158,13 +158,16 @@ async def claim_many(
     limits: Mapping[str, Limit],
     waits: bool,
     again: bool,
-) -> list[bool]:
-    """Take runs over, each if its own conditions hold. `waits`: also for those that somebody is writing to."""
+) -> list[bool | None]:
+    """Take runs over, each if its own conditions hold. `waits`: also for those that somebody is writing to.
+
+    None: somebody keeps the lock under which the limits of its queue are counted.
+    """
     if not claims:
         return []
     parameters = columns([rows.taking_parameters(claim) for claim in claims], 15)
     bounds = columns([(queue, limit.concurrency, limit.per_key) for queue, limit in limits.items()], 3)
-    found: list[bool] = await connection.fetchval(
+    found: list[bool | None] = await connection.fetchval(
         queries["claim_runs"], *parameters, owner, waits, again, *bounds, timeout=STATEMENT_S
     )
     return found

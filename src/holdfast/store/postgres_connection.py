@@ -21,6 +21,7 @@ from asyncpg import exceptions as pg
 from holdfast import clock
 from holdfast.data import data
 from holdfast.errors import HoldfastError, StoreAway, StoreCorrupt, StoreError, StoreFull, UsageError
+from holdfast.store.postgres_path import PATH, Pinned
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
@@ -93,7 +94,7 @@ class Target:
         attributes = self.attributes
         settings = {"application_name": f"holdfast {role.value}"}
         if not self.is_pooled:  # a pooler in transaction mode refuses settings of a session, or loses them
-            settings |= _SETTINGS if role is Role.effect else _SETTINGS | _PLANS
+            settings |= _SETTINGS if role is Role.effect else _SETTINGS | _PLANS | {"search_path": PATH}
             if role is Role.write:
                 settings["plan_cache_mode"] = "force_generic_plan"
             if role is Role.read:
@@ -112,6 +113,8 @@ class Target:
         except (pg.ClientConfigurationError, ValueError):
             raise UsageError(_UNREADABLE) from None
         _notice_silence(connection)
+        if self.is_pooled and role is not Role.effect:
+            return await Pinned.of(connection, self.schema, read_only=role is Role.read)
         return connection
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast import clock
-from holdfast.store import postgres_migrate
+from holdfast.store import postgres_access, postgres_migrate
 from holdfast.store.migrate import migrations
 from holdfast.store.postgres_connection import Target
 from holdfast.store.queries import Queries
@@ -65,6 +65,7 @@ async def check(connection: Any, queries: Queries, target: Target) -> list[str]:
             f"{target.shown} takes only {facts.connections_left} more connections (a worker needs five); raise "
             "max_connections, or use a pooler with ?pooler=transaction"
         )
+    problems += await postgres_access.strangers(connection, queries, target)
     known = {migration.number: migration for migration in migrations("postgres")}
     problems += [
         f"migration {version.number} ({version.name}) was applied with another text than this Holdfast has"
@@ -78,6 +79,7 @@ async def statistics(connection: Any, queries: Queries, target: Target) -> dict[
     """Sizes and versions."""
     facts = await Facts.of(connection, queries, target)
     runs, records, blobs, mail, workers = await connection.fetchrow(queries["counts"])
+    private, cipher = postgres_access.privacy(connection)
     return {
         "runs": runs,
         "records": records,
@@ -95,5 +97,7 @@ async def statistics(connection: Any, queries: Queries, target: Target) -> dict[
         "standby": int(facts.is_standby),
         "connections_left": facts.connections_left,
         "clock_difference_ms": (facts.clock_us - clock.now_us()) // 1000,
+        "privacy": private.value,
+        "cipher": cipher,
         "durability": durability(facts.fsync, facts.full_page_writes),
     }

@@ -45,7 +45,7 @@ class Lender:
             while True:
                 try:
                     connection = await keeper.get()
-                    await connection.fetchval(self.queries["database_clock"], timeout=STATEMENT_S)
+                    await connection.fetchval(self.queries["ping"], timeout=STATEMENT_S)
                     return keeper
                 except Exception as error:
                     keeper.drop()
@@ -183,6 +183,9 @@ async def define_within(
             "transaction= takes a connection of asyncpg with an open transaction, to the database of the store; got "
             f"{type(connection).__name__}{' without one' if is_ours else ''}."
         )
+    path = await connection.fetchval(queries["path"])
+    await connection.execute(queries["pin"])  # for what the driver looks up by itself
     won = await apply.define(connection, queries, definitions, again=False)
     await connection.fetchval(queries["notify_within"], channel)
+    await connection.fetchval(queries["restore_path"], path)
     return won

@@ -6,6 +6,7 @@ releases, first what old and new code both work with, then what the old code nee
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any, NamedTuple
 
@@ -14,11 +15,14 @@ from asyncpg import exceptions as pg
 from holdfast import clock, faults
 from holdfast.errors import SchemaTooNew, StoreError
 from holdfast.store.migrate import Migration, migrations
-from holdfast.store.postgres_connection import Target
+from holdfast.store.postgres_connection import Backoff, Target
+from holdfast.store.postgres_locks import holder
 from holdfast.store.queries import Queries
+from holdfast.telemetry import warn
 
 _ATTEMPTS = 6
 _LOCK_TIMEOUT = "5s"
+_PATIENCE_S = 30.0  # with another one that migrates
 _MIN_VERSION = re.compile(r"^-- min_version: (\d+)$", re.MULTILINE)
 
 
@@ -53,10 +57,23 @@ async def check_version(connection: Any, queries: Queries, target: Target) -> in
 async def migrate(connection: Any, queries: Queries, target: Target) -> None:
     """Bring a schema up to date; a killed migration leaves no trace."""
     known = migrations("postgres")
-    attempts = 0
+    attempts, backoff, give_up_us = 0, Backoff(), clock.monotonic_us() + int(_PATIENCE_S * 1e6)
+    told = ""
     while (count := await check_version(connection, queries, target)) < len(known):
         try:
-            await _apply(connection, queries, target, known[count])
+            if await _apply(connection, queries, target, known[count]):
+                continue
+            who = await holder(connection, queries, name=f"holdfast migration {target.schema}")
+            if clock.monotonic_us() > give_up_us:
+                raise StoreError(
+                    f"{target.shown}: schema {target.schema} could not be changed: {who} has had the lock of "
+                    f"migrations for {_PATIENCE_S:g} s. If that is no Holdfast that migrates, end the session; then "
+                    "try again."
+                )
+            if who != told:
+                warn("migration.locked", store=target.shown, by=who, advice="waiting for it for a while")
+                told = who
+            await asyncio.sleep(backoff.next_s())
         except pg.LockNotAvailableError as error:
             attempts += 1
             if attempts == _ATTEMPTS:
@@ -66,15 +83,18 @@ async def migrate(connection: Any, queries: Queries, target: Target) -> None:
                 ) from error
 
 
-async def _apply(connection: Any, queries: Queries, target: Target, migration: Migration) -> None:
+async def _apply(connection: Any, queries: Queries, target: Target, migration: Migration) -> bool:
+    """Apply one, unless somebody was faster. False: not now, since somebody else has the lock."""
     found = _MIN_VERSION.search(migration.sql)
     min_version = int(found[1]) if found else migration.number
     async with connection.transaction():
-        await connection.fetchrow(queries["lock_migrating"], target.schema, _LOCK_TIMEOUT)
+        is_ours, _ = await connection.fetchrow(queries["lock_migrating"], target.schema, _LOCK_TIMEOUT)
+        if not is_ours:
+            return False
         if not await connection.fetchval(queries["has_schema"], target.schema):
             await connection.execute(queries["create_schema"])
         if await check_version(connection, queries, target) >= migration.number:
-            return  # somebody was faster
+            return True
         await connection.execute(migration.sql.replace("{schema}", target.schema))
         await connection.execute(
             queries["add_migration"],
@@ -85,3 +105,4 @@ async def _apply(connection: Any, queries: Queries, target: Target, migration: M
             min_version,
         )
         faults.point("migrate.before_commit")
+    return True

@@ -58,8 +58,6 @@ class Reads:
             if filters["before_at"] is None:
                 raise RunNotFound(f"There is no run {which.before_id} to list on from.")
         parameters = [filters[each] for each in _FILTERS]
-        if name == "runs_by_status":
-            parameters.append(filters["status"])
         return [rows.read_run(values, lenient=True) for values in await self._rows(name, *parameters)]
 
     async def records(self, run_id: RunId, after: int) -> list[Record]:

@@ -5,7 +5,9 @@ keeps nobody from seeing that its worker lives. What it does needs no group comm
 
 A worker's advisory lock belongs to the connection, and the server drops it when the process is gone, however it ended.
 Others look for it in `pg_locks`, never by taking it. If the connection is lost and the process is not, the lock is
-taken again on a new one and the worker's row says where it is now. Behind a pooler in transaction mode there are no
+taken again on a new one and the worker's row says where it is now. If somebody else has it by then (the server, which
+has not noticed yet that the old connection is gone, or a stranger), the worker goes on without, and tries again with
+each renewal: meanwhile it would be found dead by its lease. Behind a pooler in transaction mode there are no
 sessions, so there is neither lock nor LISTEN: workers are found dead by their leases, and news by polling.
 
 The bell is NOTIFY, sent in a transaction of its own that waits for no disk, at most `_RINGS_A_SECOND` times a second;
@@ -19,7 +21,6 @@ owner thinks so.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from holdfast import clock, ids
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import Worker, WorkerId
 from holdfast.store.postgres_connection import Backoff, Keeper, Role, Sort, Target, explain, sort_of
+from holdfast.store.postgres_locks import holder, lock_key
 from holdfast.store.queries import Queries
 from holdfast.telemetry import info, warn
 
@@ -38,12 +40,6 @@ T = TypeVar("T")
 _RINGS_A_SECOND = 50
 _CALL_S = 5.0  # for one statement
 _PATIENCE_S = 10.0  # for one call, with the server away meanwhile
-
-
-def lock_key(schema: str, worker_id: str) -> int:
-    """The number of a worker's advisory lock."""
-    digest = hashlib.blake2b(f"{schema} {worker_id}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 class Session:
@@ -58,6 +54,7 @@ class Session:
         self._me = ids.new_uuid().hex
         self._keeper = Keeper(target, Role.session)
         self._workers: dict[WorkerId, Worker] = {}
+        self._unlocked: set[WorkerId] = set()  # those whose lock somebody else has
         self._offset_ms = 0
         self._connected_at_us = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -135,6 +132,8 @@ class Session:
             )
             if now_ms is not None:
                 self._offset_ms = now_ms - before_ms
+                if worker_id in self._unlocked:
+                    await self._move(connection, worker_id)
             return now_ms is not None
 
         return await self._in_thread(lambda: self._patiently(renew))
@@ -142,6 +141,7 @@ class Session:
     async def remove_worker(self, worker_id: WorkerId) -> None:
         async def remove(connection: Any) -> None:
             await connection.execute(self._queries["remove_worker"], worker_id, timeout=_CALL_S)
+            self._unlocked.discard(worker_id)
             if self._workers.pop(worker_id, None) is not None and not self._target.is_pooled:
                 key = lock_key(self._target.schema, worker_id)
                 await connection.fetchval(self._queries["drop_lock"], key, timeout=_CALL_S)
@@ -221,8 +221,7 @@ class Session:
                 connection.add_termination_listener(lambda _: self._lost.set())
                 await self._listen(connection)
                 for worker_id in self._workers:
-                    backend = await self._take_lock(connection, worker_id, is_first=False)
-                    await connection.execute(self._queries["move_worker"], worker_id, *backend, timeout=_CALL_S)
+                    await self._move(connection, worker_id)
                 self._heard()  # somebody may have rung while nobody listened
         except BaseException:
             self._keeper.drop()
@@ -262,14 +261,26 @@ class Session:
         )
         self._workers[worker.id] = worker
 
+    async def _move(self, connection: Any, worker_id: WorkerId) -> None:
+        """Say in a worker's row where its lock is now."""
+        backend = await self._take_lock(connection, worker_id, is_first=False)
+        await connection.execute(self._queries["move_worker"], worker_id, *backend, timeout=_CALL_S)
+
     async def _take_lock(self, connection: Any, worker_id: WorkerId, *, is_first: bool) -> tuple[Any, ...]:
         key = lock_key(self._target.schema, worker_id)
         is_ours, *backend = await connection.fetchrow(self._queries["take_lock"], key, timeout=_CALL_S)
-        if not is_ours and is_first:
-            raise StoreError(f"Worker {worker_id} is locked by another process; worker ids must be unique.")
-        if not is_ours:  # the server has not noticed yet that the connection is gone which had it before
-            raise OSError(f"the lock of worker {worker_id} is still held by a session that was lost")
-        return (key, *backend)
+        if is_ours:
+            if worker_id in self._unlocked:
+                self._unlocked.remove(worker_id)
+                info("worker.locked_again", worker=worker_id)
+            return (key, *backend)
+        who = await holder(connection, self._queries, key=key)
+        if is_first:
+            raise StoreError(f"Worker {worker_id} is locked by another process, {who}; worker ids must be unique.")
+        if worker_id not in self._unlocked:
+            self._unlocked.add(worker_id)
+            warn("worker.not_locked", worker=worker_id, by=who, advice="it goes on by its lease alone, and tries again")
+        return (None, *backend)
 
     # the bell
 

@@ -35,6 +35,8 @@ _WORKER = re.compile(r"[A-Za-z0-9_-]+")
 #: Giving a run up in order does end the count, since nobody died.
 _NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
 _BLOB_CHUNK = 256 * 1024
+#: Before all times of runs; its negative is after them.
+_EVER = -(2**62)
 
 Values = tuple[Any, ...]
 
@@ -259,19 +261,22 @@ def definition_parameters(definition: Definition) -> Values:
 
 def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
     """The query whose index fits a filter best, and its parameters, except where a cursor stands."""
-    return _best_index(which), {
-        "statuses": None if which.status is None else sorted(which.status),
+    name = _best_index(which)
+    statuses = which.status
+    if statuses is None and name == "runs_by_queue":
+        statuses = frozenset(Status)
+    return name, {
+        "statuses": None if statuses is None else sorted(statuses),
         "agent": which.agent,
         "thread_id": which.thread_id,
         "parent_id": which.parent_id,
         "queue": which.queue,
-        "since": which.since,
-        "before_at": None,
-        "before_id": which.before_id,
+        "since": _EVER if which.since is None else which.since,
+        "before_at": -_EVER,
+        "before_id": which.before_id or "",
         "limit": which.limit,
         "owners": sorted(which.orphaned_from) if which.orphaned_from else None,
         "prefix": which.id_prefix,
-        "status": min(which.status) if which.status else None,
     }
 
 
@@ -284,11 +289,11 @@ def _best_index(which: RunFilter) -> str:
         return "runs_by_parent"
     if which.thread_id is not None:
         return "runs_by_thread"
-    if which.status is not None and len(which.status) == 1:
-        return "runs_by_status"
-    if which.status is not None and not which.status & FINAL:
-        return "runs_by_statuses"
-    return "runs_by_agent" if which.agent is not None else "runs_newest"
+    if which.queue is not None:
+        return "runs_by_queue"
+    if which.agent is not None and (which.status is None or len(which.status & FINAL) > 1):
+        return "runs_by_agent"  # most runs have ended, so that says less
+    return "runs_newest" if which.status is None else "runs_by_statuses"
 
 
 def read_run(values: Sequence[Any], *, lenient: bool = False) -> RunRow:

@@ -98,10 +98,12 @@ class Execution:
         self._cancelling = Cancelling(self.run)
         self._asides = Asides(self.run, agent)
         self._keeping = Keeping(self.run)
-        self._is_resumed = claim_note is not None
+        self._is_resumed = False
         if claim_note is not None:
+            note = json.loads(claim_note)
+            self._is_resumed = not note.get("woken")
             self.run.journal.add(Kind.claimed, "", row.owner or "", payload=claim_note)
-            self.run.replay.claims.append((row.epoch, now_us(), json.loads(claim_note)["proof"]))
+            self.run.replay.claims.append((row.epoch, now_us(), note["proof"]))
         if reopen is not None:
             self.run.journal.add(Kind.reopened, "", reopen[0], payload=reopening)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import platform
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -42,8 +40,8 @@ from holdfast.model import (
 from holdfast.store.base import Store
 from holdfast.telemetry import info, warn
 from holdfast.verbs.child import Agent, Call
-from holdfast.version import VERSION
 from holdfast.worker.backwards import Pasts
+from holdfast.worker.claim_notes import ClaimNotes, is_wake_up
 from holdfast.worker.declaring import Declarations
 from holdfast.worker.execution import Execution
 from holdfast.worker.leases import Lease
@@ -88,7 +86,7 @@ class Executor:
         self._roots = 0  # executions of runs that are nobody's children
         self._was_full = False
         self._telling_room: asyncio.TimerHandle | None = None
-        self._claim_notes: dict[tuple[str, WorkerId | None, str], str] = {}
+        self._notes = ClaimNotes(self.lease, store)
         self._opening = asyncio.Lock()
         self.declarations = Declarations(store, self.agents)
         for agent in agents:
@@ -249,7 +247,7 @@ class Executor:
         is_limited = self.queues.is_limited(DEFAULT_QUEUE)
         has_room = (parent_id is not None or self.free_slots > 0) and not is_limited
         if place is None and call.agent.queue is None and has_room:
-            claim = (self.lease.worker_id, self._plain_claim_note(call.agent, None, "released"))
+            claim = (self.lease.worker_id, self._notes.plain(call.agent))
             append = new.append(self.settings.inline_limit, claim=claim)
             row = await self._create_and_execute(append, fence)
             await check_same_start(self.store, row, new)
@@ -287,31 +285,6 @@ class Executor:
         if not is_new:
             await check_same_start(self.store, row, new)
         return self.handle(row.id, row.thread_id), is_new
-
-    def _plain_claim_note(self, agent: Agent[..., Any], lost: WorkerId | None, proof: str) -> str:
-        key = (agent.name, lost, proof)
-        note = self._claim_notes.get(key)
-        if note is None:
-            note = self._claim_notes[key] = self._claim_note(agent, lost, proof)
-        return note
-
-    def _claim_note(
-        self, agent: Agent[..., Any], lost: WorkerId | None, proof: str, act: tuple[str, str] | None = None
-    ) -> str:
-        note = {
-            "pid": self.lease.pid,
-            "host": self.lease.host,
-            "boot": self.lease.boot_id,
-            "python": platform.python_version(),
-            "code": agent.code,
-            "source": agent.source,
-            "holdfast": VERSION,
-            "lost": lost,
-            "proof": proof,
-        }
-        if act is not None:
-            note["by"], note["note"] = act
-        return json.dumps(note)
 
     # taking up
 
@@ -352,6 +325,7 @@ class Executor:
         proof = "released" if row.owner is None else await self._proof_of_death(row.owner)
         if proof is None:
             return False
+        await self._notes.learn([row.owner], proof=proof)
         claimed = _claimed(row)
         await self.store.reach()
         if not await self.store.claim(
@@ -361,12 +335,15 @@ class Executor:
         refusal = self.pasts.refusal(row, records)
         if refusal is None and row.owner is not None and row.claims >= self.settings.crash_limit:
             refusal = crash_loop(row, records)
+        is_woken = reopen is None and is_wake_up(row)
         self._execute(
             replace(claimed, owner=self.lease.worker_id),
             records,
             blobs=blobs,
             mail=mail,
-            claim_note=self._claim_note(self.agents[row.agent], row.owner, proof, act),
+            claim_note=self._notes.plain(agent, row.owner, proof, is_woken=is_woken)
+            if act is None
+            else self._notes.asked(agent, row.owner, proof, act),
             reopen=reopen,
             refuse=refusal,
         )
@@ -392,6 +369,7 @@ class Executor:
             claims.append(Claim(_claimed(row), row.epoch, row.owner))
         if not claims:
             return set()
+        await self._notes.learn(row.owner for row in rows if row.owner is not None)
         are_ours = await self.store.claim_many(claims, owner=self.lease.worker_id, limits=limits)
         before = {row.id: row for row in rows}
         ours = {claim.row.id: claim.row.epoch for claim, is_ours in zip(claims, are_ours, strict=True) if is_ours}
@@ -427,7 +405,9 @@ class Executor:
             records,
             blobs=blobs,
             mail=mail,
-            claim_note=self._plain_claim_note(self.agents[row.agent], before.owner, proof),
+            claim_note=self._notes.plain(
+                self.agents[row.agent], before.owner, proof, is_woken=not is_cut_off and is_wake_up(before)
+            ),
             reopen=("unknown", "a retry that was cut off") if is_cut_off else None,
             refuse=self.pasts.refusal(row, records) or (crash_loop(before, records) if is_loop else None),
         )

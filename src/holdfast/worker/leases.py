@@ -40,7 +40,7 @@ class Lease:
         self.boot_id = boot_id()
         self.is_lost = False  #: somebody removed this worker; its runs are no longer its own
         self.answered_us = 0  #: when the store last answered a renewal, be it that it cannot; of the monotonic clock
-        self._lease_ms = int(settings.lease_s * 1000)
+        self.lease_ms = int(settings.lease_s * 1000)
         self._late_ms = int(max(settings.lease_s / 2, settings.renew_s * 1.5) * 1000)
         self._every_s = max(0.01, min(_BEAT_S, settings.renew_s, settings.block_warning_s / 2))
         self._renewed_ms = 0  #: when the last renewal that succeeded was sent
@@ -60,7 +60,7 @@ class Lease:
     async def open(self) -> None:
         """Become a worker that others can see."""
         sent_ms = self._store.lease_clock_ms()
-        worker = Worker(self.worker_id, os.getpid(), self.host, self.boot_id, now_us(), sent_ms + self._lease_ms)
+        worker = Worker(self.worker_id, os.getpid(), self.host, self.boot_id, now_us(), sent_ms + self.lease_ms)
         await self._store.add_worker(worker)
         self._renewed_ms = sent_ms
         self.answered_us = monotonic_us()
@@ -85,7 +85,7 @@ class Lease:
 
     def remaining_s(self) -> float:
         """Seconds for which nobody can take this worker's runs, counted from before the last renewal was sent."""
-        return (self._renewed_ms + self._lease_ms - self._store.lease_clock_ms()) / 1000
+        return (self._renewed_ms + self.lease_ms - self._store.lease_clock_ms()) / 1000
 
     def trusts_leases(self) -> bool:
         """Does an expired lease prove that its worker is gone? Not if this one was late itself, and for a lease after.
@@ -137,7 +137,7 @@ class Lease:
 
     async def _renew(self, sent_ms: int) -> None:
         try:
-            if not await self._store.renew_worker(self.worker_id, sent_ms + self._lease_ms):
+            if not await self._store.renew_worker(self.worker_id, sent_ms + self.lease_ms):
                 self.is_lost = True
                 warn("lease.lost", worker=self.worker_id)
                 return
@@ -147,7 +147,7 @@ class Lease:
             return
         late_ms = sent_ms - self._renewed_ms
         if late_ms > self._late_ms:
-            self._distrust_until_ms = self._store.lease_clock_ms() + self._lease_ms
+            self._distrust_until_ms = self._store.lease_clock_ms() + self.lease_ms
             info("lease.late", worker=self.worker_id, seconds=round(late_ms / 1000, 1))
         self._renewed_ms = sent_ms
         self.answered_us = monotonic_us()

@@ -1,7 +1,8 @@
 -- Every statement the PostgreSQL store executes, apart from BEGIN, COMMIT and ROLLBACK.
 -- `-- name:` starts a query, `-- fragment:` a piece that others include as {name}; the next comment says its purpose.
 -- [[ … ]] around a row of parameters means: repeated, with commas, and numbered on, for as many rows as are bound.
--- {schema} is the schema that the tables are in: no search_path, which a pooler would not keep.
+-- {schema} is the schema that the tables are in. Names of PostgreSQL's own are found through the search_path that every
+-- connection of ours has (see postgres_path.py); what is executed on a connection of the user's is qualified.
 --
 -- Names are those of SQLite's queries where the thing is the same. They differ in this: a write of several statements
 -- is a function of the database (see the migrations), because each statement of its own would be a trip to the server
@@ -35,21 +36,36 @@ durable (level) AS MATERIALIZED (
                       WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true))
 
 -- fragment: filters
--- The conditions of model.RunFilter that no index was chosen for, the cursor, and the order.
-($1::text[] IS NULL OR status = ANY ($1))
-  AND ($2::text IS NULL OR agent = $2)
+-- The conditions of model.RunFilter that no index was chosen for, the order, and where in it a list begins and ends:
+-- these are bounds of every index that has the order, so they always have a value.
+($2::text IS NULL OR agent = $2)
   AND ($3::text IS NULL OR thread_id = $3)
   AND ($4::text IS NULL OR parent_id = $4)
   AND ($5::text IS NULL OR queue = $5)
-  AND ($6::bigint IS NULL OR created_at >= $6)
-  AND ($7::bigint IS NULL OR (created_at, id) < ($7, $8))
+  AND created_at >= $6::bigint AND (created_at, id) < ($7::bigint, $8::text)
   AND ($10::text[] IS NULL OR owner = ANY ($10))
   AND ($11::text IS NULL OR (id >= $11 AND id < $11 || chr(1114111)))
 ORDER BY created_at DESC, id DESC LIMIT $9
 
+-- fragment: of_statuses
+-- The statuses of model.RunFilter, where the index has others in between.
+($1::text[] IS NULL OR status = ANY ($1))
+
 -- name: begin
 -- Begin a transaction whose commit is synced.
-BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT {schema}.durable_1()
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = pg_catalog, pg_temp; SELECT {schema}.durable_1()
+
+-- name: begin_pinned
+-- Begin a transaction of a session that has no search_path of ours.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = pg_catalog, pg_temp
+
+-- name: begin_reading
+-- The same to read.
+BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp
+
+-- name: pin
+-- The search_path, for the rest of a transaction.
+SET LOCAL search_path = pg_catalog, pg_temp
 
 -- name: settle
 -- A commit of its own: what was found committed before is known to be on disk, and on a standby, once this is.
@@ -59,6 +75,18 @@ WITH {synced} SELECT pg_logical_emit_message(true, 'holdfast', '') FROM durable
 -- Have all commits of this session synced, as durable_1 does.
 SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                   WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
+
+-- name: types
+-- The types of parameters and results that the driver has to look up, in statements of its own.
+SELECT NULL::text[], NULL::bigint[], NULL::int[], NULL::smallint[], NULL::boolean[], NULL::bytea[]
+
+-- name: path
+-- The search_path of a user's connection.
+SELECT pg_catalog.current_setting('search_path')
+
+-- name: restore_path
+-- Give a user's connection its search_path back.
+SELECT pg_catalog.set_config('search_path', $1, true)
 
 -- fragment: change
 -- What an owner's append does to its run, if epoch, owner, head and mail match.
@@ -339,36 +367,46 @@ SELECT created_at FROM {schema}.runs WHERE id = $1
 
 -- name: runs_newest
 -- Any runs.
-SELECT {run_columns} FROM {schema}.runs WHERE {filters}
-
--- name: runs_by_status
--- Runs of one status, in the order of its index.
-SELECT {run_columns} FROM {schema}.runs WHERE status = $12 AND {filters}
+SELECT {run_columns} FROM {schema}.runs WHERE {of_statuses} AND {filters}
 
 -- name: runs_by_statuses
--- Runs of several statuses, each few: found through the index, then sorted.
-SELECT {run_columns} FROM (SELECT * FROM {schema}.runs WHERE status = ANY ($1::text[]) OFFSET 0) AS runs WHERE {filters}
+-- Runs of some statuses: the first of each, in the order of its index, and of those the first.
+SELECT {run_columns}
+FROM (SELECT found.*
+      FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
+          SELECT * FROM {schema}.runs WHERE runs.status = wanted.status AND {filters}) AS found) AS runs
+ORDER BY created_at DESC, id DESC LIMIT $9
+
+-- name: runs_by_queue
+-- Runs of one queue, likewise.
+SELECT {run_columns}
+FROM (SELECT found.*
+      FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
+          SELECT * FROM {schema}.runs WHERE runs.queue = $5 AND runs.status = wanted.status AND {filters}) AS found) AS runs
+ORDER BY created_at DESC, id DESC LIMIT $9
 
 -- name: runs_by_agent
 -- Runs of one agent.
-SELECT {run_columns} FROM {schema}.runs WHERE agent = $2 AND {filters}
+SELECT {run_columns} FROM {schema}.runs WHERE agent = $2 AND {of_statuses} AND {filters}
 
 -- name: runs_by_thread
 -- Runs of one thread.
-SELECT {run_columns} FROM {schema}.runs WHERE thread_id = $3 AND {filters}
+SELECT {run_columns} FROM {schema}.runs WHERE thread_id = $3 AND {of_statuses} AND {filters}
 
 -- name: runs_by_parent
 -- Children of one run.
-SELECT {run_columns} FROM {schema}.runs WHERE parent_id = $4 AND {filters}
+SELECT {run_columns} FROM {schema}.runs WHERE parent_id = $4 AND {of_statuses} AND {filters}
 
 -- name: runs_by_owner
 -- Runs that these workers own.
-SELECT {run_columns} FROM (SELECT * FROM {schema}.runs WHERE owner = ANY ($10::text[]) OFFSET 0) AS runs WHERE {filters}
+SELECT {run_columns} FROM (SELECT * FROM {schema}.runs WHERE owner = ANY ($10::text[]) OFFSET 0) AS runs
+WHERE {of_statuses} AND {filters}
 
 -- name: runs_by_prefix
 -- Runs whose id starts so; the upper end is the prefix with the last character there is.
 SELECT {run_columns}
-FROM (SELECT * FROM {schema}.runs WHERE id >= $11 AND id < $11 || chr(1114111) OFFSET 0) AS runs WHERE {filters}
+FROM (SELECT * FROM {schema}.runs WHERE id >= $11 AND id < $11 || chr(1114111) OFFSET 0) AS runs
+WHERE {of_statuses} AND {filters}
 
 -- fragment: server_start
 -- When the sessions of this server began anew: it was started, or it lost them all in a crash, and its statistics too.
@@ -385,6 +423,15 @@ SELECT pg_try_advisory_lock($1), pg_backend_pid(),
        (SELECT (extract(epoch FROM a.backend_start) * 1000000)::bigint
         FROM pg_stat_activity AS a WHERE a.pid = pg_backend_pid()),
        {server_start}
+
+-- name: lock_holder
+-- The session that has an advisory lock: one with this number, or else with the number of this name.
+SELECT l.pid, a.usename, a.application_name
+FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+  AND (l.classid::bigint << 32 | l.objid::bigint) = coalesce($1::bigint, hashtextextended($2::text, 0))
+LIMIT 1
 
 -- name: drop_lock
 -- Let go of a worker's lock.
@@ -460,13 +507,17 @@ WHERE NOT EXISTS (SELECT 1 FROM {schema}.workers WHERE id = owners.owner)
 -- The database's clock, in milliseconds.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
+-- name: ping
+-- Whether the server answers; on a connection that the user is lent.
+SELECT 1
+
 -- name: notify
 -- Ring at the other processes. Nothing is lost if it is, so the commit waits for no disk while it keeps others waiting.
 SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)
 
 -- name: notify_within
 -- Ring at the other processes when the user's own transaction is committed.
-SELECT pg_notify($1, '')
+SELECT pg_catalog.pg_notify($1, '')
 
 -- name: counts
 -- How much there is.
@@ -485,6 +536,17 @@ SELECT current_setting('server_version'), current_setting('fsync'), current_sett
         WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'),
        pg_database_size(current_database()), current_setting('synchronous_standby_names')
 
+-- name: creators
+-- Who may create in `public`, if that is everybody, and who besides its owner in the schema of the store; and what
+-- ends it.
+SELECT found.schema, found.whom, format('REVOKE CREATE ON SCHEMA %I FROM %s;', found.schema, found.whom)
+FROM (SELECT n.nspname AS schema,
+             CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS whom
+      FROM pg_namespace AS n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+      WHERE a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
+        AND (n.nspname = 'public' AND a.grantee = 0 OR n.nspname = $1)) AS found
+ORDER BY found.schema, found.whom
+
 -- name: durability
 -- The settings that keep what is committed.
 SELECT current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()
@@ -502,8 +564,8 @@ SELECT number, name, sha256, min_version FROM {schema}.migrations ORDER BY numbe
 INSERT INTO {schema}.migrations (number, name, applied_at, sha256, min_version) VALUES ($1, $2, $3, $4, $5)
 
 -- name: lock_migrating
--- One at a time brings a schema up to date, and does not wait for ever.
-SELECT set_config('lock_timeout', $2, true), pg_advisory_xact_lock(hashtextextended('holdfast migration ' || $1, 0))
+-- One at a time brings a schema up to date; whether that is us. It does not wait for ever for tables either.
+SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast migration ' || $1, 0)), set_config('lock_timeout', $2, true)
 
 -- name: has_schema
 -- Whether the schema is there.

@@ -26,15 +26,18 @@ CAST(seq AS INTEGER), CAST(epoch AS INTEGER), CAST(generation AS INTEGER), CAST(
     CAST(args_digest AS TEXT), CAST(args AS TEXT), CAST(payload AS TEXT), hex(hash)
 
 -- fragment: filters
--- The conditions of model.RunFilter that no index was chosen for, the cursor, and the order.
-(:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
-  AND (:agent IS NULL OR agent = :agent)
+-- The conditions of model.RunFilter that no index was chosen for, the order, and where in it a list begins and ends:
+-- these are bounds of every index that has the order, so they always have a value.
+(:agent IS NULL OR agent = :agent)
   AND (:thread_id IS NULL OR thread_id = :thread_id)
   AND (:parent_id IS NULL OR parent_id = :parent_id)
   AND (:queue IS NULL OR queue = :queue)
-  AND (:since IS NULL OR created_at >= :since)
-  AND (:before_at IS NULL OR (created_at, id) < (:before_at, :before_id))
+  AND created_at >= :since AND (created_at, id) < (:before_at, :before_id)
 ORDER BY created_at DESC, id DESC LIMIT :limit
+
+-- fragment: of_statuses
+-- The statuses of model.RunFilter, where the index has others in between.
+(:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
 
 -- fragment: question_json
 -- A question, in the order of model.QuestionRow.
@@ -465,44 +468,55 @@ SELECT created_at FROM runs WHERE id = ?
 
 -- name: runs_newest
 -- Any runs.
-SELECT CAST(json_group_array({run_json}) AS BLOB) FROM (SELECT * FROM runs WHERE {filters})
-
--- name: runs_by_status
--- Runs of one status, in the order of its index.
-SELECT CAST(json_group_array({run_json}) AS BLOB) FROM (SELECT * FROM runs WHERE status = :status AND {filters})
+SELECT CAST(json_group_array({run_json}) AS BLOB) FROM (SELECT * FROM runs WHERE {of_statuses} AND {filters})
 
 -- name: runs_by_statuses
--- Runs of several statuses, each few: through the index, then sorted.
+-- Runs of some statuses: the first of each, in the order of its index, and of those the first.
 SELECT CAST(json_group_array({run_json}) AS BLOB)
-FROM (SELECT * FROM runs INDEXED BY runs_by_status
-      WHERE status IN (SELECT value FROM json_each(:statuses)) AND {filters})
+FROM (SELECT runs.*
+      FROM json_each(:statuses) AS wanted
+      CROSS JOIN json_each((SELECT json_group_array(id) FROM (
+          SELECT id FROM runs INDEXED BY runs_by_status WHERE status = wanted.value AND {filters}))) AS found
+      CROSS JOIN runs ON runs.id = found.value
+      ORDER BY runs.created_at DESC, runs.id DESC LIMIT :limit)
+
+-- name: runs_by_queue
+-- Runs of one queue, likewise.
+SELECT CAST(json_group_array({run_json}) AS BLOB)
+FROM (SELECT runs.*
+      FROM json_each(:statuses) AS wanted
+      CROSS JOIN json_each((SELECT json_group_array(id) FROM (
+          SELECT id FROM runs INDEXED BY runs_by_queue
+          WHERE queue = :queue AND status = wanted.value AND {filters}))) AS found
+      CROSS JOIN runs ON runs.id = found.value
+      ORDER BY runs.created_at DESC, runs.id DESC LIMIT :limit)
 
 -- name: runs_by_agent
 -- Runs of one agent.
 SELECT CAST(json_group_array({run_json}) AS BLOB)
-FROM (SELECT * FROM runs INDEXED BY runs_by_agent WHERE agent = :agent AND {filters})
+FROM (SELECT * FROM runs INDEXED BY runs_by_agent WHERE agent = :agent AND {of_statuses} AND {filters})
 
 -- name: runs_by_thread
 -- Runs of one thread.
 SELECT CAST(json_group_array({run_json}) AS BLOB)
-FROM (SELECT * FROM runs INDEXED BY runs_by_thread WHERE thread_id = :thread_id AND {filters})
+FROM (SELECT * FROM runs INDEXED BY runs_by_thread WHERE thread_id = :thread_id AND {of_statuses} AND {filters})
 
 -- name: runs_by_parent
 -- Children of one run.
 SELECT CAST(json_group_array({run_json}) AS BLOB)
-FROM (SELECT * FROM runs INDEXED BY runs_by_parent WHERE parent_id = :parent_id AND {filters})
+FROM (SELECT * FROM runs INDEXED BY runs_by_parent WHERE parent_id = :parent_id AND {of_statuses} AND {filters})
 
 -- name: runs_by_owner
 -- Runs that these workers own.
 SELECT CAST(json_group_array({run_json}) AS BLOB)
 FROM (SELECT * FROM runs INDEXED BY runs_by_owner
-      WHERE owner IN (SELECT value FROM json_each(:owners)) AND {filters})
+      WHERE owner IN (SELECT value FROM json_each(:owners)) AND {of_statuses} AND {filters})
 
 -- name: runs_by_prefix
 -- Runs whose id starts so; the upper end is the prefix with the last character there is.
 SELECT CAST(json_group_array({run_json}) AS BLOB)
 FROM (SELECT * FROM runs WHERE id >= :prefix AND id < :prefix || char(1114111)
-      AND (:owners IS NULL OR owner IN (SELECT value FROM json_each(:owners))) AND {filters})
+      AND (:owners IS NULL OR owner IN (SELECT value FROM json_each(:owners))) AND {of_statuses} AND {filters})
 
 -- name: add_worker
 -- A worker that starts.

@@ -128,6 +128,8 @@ CREATE INDEX runs_by_owner ON runs (owner, queue, queue_key, epoch, mail) WHERE 
 
 CREATE INDEX runs_by_parent ON runs (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
 
+CREATE INDEX runs_by_queue ON runs (queue, status, created_at, id);
+
 CREATE INDEX runs_by_status ON runs (status, created_at, id);
 
 CREATE INDEX runs_by_thread ON runs (thread_id, created_at, id);

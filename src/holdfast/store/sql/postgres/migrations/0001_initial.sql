@@ -6,6 +6,7 @@
 -- Functions have a version in their name: one that changes gets a new name, and the old one stays for as long as
 -- min_version allows code that calls it. Their statements take row locks in the order of run ids; whoever needs other
 -- locks as well takes them before (queues, in order) or after (questions, mail of a locked run).
+-- Those that are called from outside have a search_path of their own (see store/postgres_path.py).
 
 CREATE TABLE {schema}.migrations (
     number      bigint PRIMARY KEY,
@@ -43,6 +44,7 @@ CREATE TABLE {schema}.runs (
 
 CREATE INDEX runs_newest ON {schema}.runs (created_at, id);
 CREATE INDEX runs_by_status ON {schema}.runs (status, created_at, id);
+CREATE INDEX runs_by_queue ON {schema}.runs (queue, status, created_at, id);
 CREATE INDEX runs_by_agent ON {schema}.runs (agent, created_at, id);
 CREATE INDEX runs_by_thread ON {schema}.runs (thread_id, created_at, id);
 CREATE INDEX runs_by_parent ON {schema}.runs (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
@@ -167,7 +169,7 @@ END $$;
 -- Say that an attempt of a call has changed the user's own tables, in the transaction that did. False: another one has,
 -- or it was given up.
 CREATE FUNCTION {schema}.land_1(run_id text, key text, attempt bigint, result text, at bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.durable_1();
     INSERT INTO {schema}.landed AS l VALUES ($1, $2, $3, $4, $5)
@@ -180,7 +182,7 @@ END $$;
 -- The result of the attempt that landed. If none did, neither this one nor one before it can from now on. One that is
 -- just being committed is waited for. In two statements: the second one sees what the first one waited for.
 CREATE FUNCTION {schema}.landed_1(run_id text, key text, attempt bigint, at bigint)
-RETURNS text LANGUAGE plpgsql AS $$
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.durable_1();
     INSERT INTO {schema}.landed AS l VALUES ($1, $2, $3, NULL, $4)
@@ -205,7 +207,7 @@ CREATE FUNCTION {schema}.append_1(
     record_tooks bigint[], record_args_digests text[], record_args text[], record_payloads text[],
     record_hashes bytea[],
     blob_places int[], blob_digests text[], blob_chunks bigint[], blob_data bytea[]
-) RETURNS smallint[] LANGUAGE plpgsql AS $$
+) RETURNS smallint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a record;
     stored record;
@@ -310,7 +312,7 @@ CREATE FUNCTION {schema}.create_1(
     record_tooks bigint[], record_args_digests text[], record_args text[], record_payloads text[],
     record_hashes bytea[],
     blob_places int[], blob_digests text[], blob_chunks bigint[], blob_data bytea[]
-) RETURNS smallint[] LANGUAGE plpgsql AS $$
+) RETURNS smallint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     outcomes smallint[] := array_fill(0::smallint, ARRAY[cardinality(ids)]);
     made text[];
@@ -382,21 +384,23 @@ BEGIN
     RETURN outcomes;
 END $$;
 
--- Take runs over, each if its own conditions hold, in the order given; by place, whether it was.
+-- Take runs over, each if its own conditions hold, in the order given; by place, whether it was. NULL: its queue is locked.
 -- `waits`: for runs that somebody is writing to; else those are left. `again` as for append_1.
--- Limits are by queue: of a limited queue only one claimer decides at a time, in the whole database.
+-- Limits are by queue: of a limited queue only one claimer decides at a time, in the whole database, for milliseconds.
 CREATE FUNCTION {schema}.claim_1(
     ids text[], queues text[], queue_keys text[], updated_ats bigint[], statuses text[], reasons text[],
     wake_ats bigint[], generations bigint[], epochs bigint[], head_seqs bigint[], head_hashes bytea[],
     summaries text[], digests text[], expected_epochs bigint[], expected_owners text[],
     claimer text, waits boolean, again boolean, limit_queues text[], limit_alls bigint[], limit_keys bigint[]
-) RETURNS boolean[] LANGUAGE plpgsql AS $$
+) RETURNS boolean[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     won boolean[] := array_fill(false, ARRAY[cardinality(ids)]);
     fitting int[];
     taken int[];
     taken_ids text[] := '{}';
     limited text[];
+    locked text[] := '{}';
+    give_up timestamptz := clock_timestamp() + interval '1 second';
     in_queue jsonb := '{}';
     in_key jsonb := '{}';
     c record;
@@ -409,7 +413,13 @@ BEGIN
     FROM unnest(queues) AS queue WHERE queue = ANY (limit_queues);
     IF limited IS NOT NULL THEN
         FOR place IN 1 .. cardinality(limited) LOOP
-            PERFORM pg_advisory_xact_lock(hashtextextended('holdfast queue {schema} ' || limited[place], 0));
+            WHILE NOT pg_try_advisory_xact_lock(hashtextextended('holdfast queue {schema} ' || limited[place], 0)) LOOP
+                IF clock_timestamp() > give_up THEN -- whoever has it is no claimer
+                    locked := locked || limited[place];
+                    EXIT;
+                END IF;
+                PERFORM pg_sleep(0.001);
+            END LOOP;
         END LOOP;
         SELECT coalesce(jsonb_object_agg(of_queue.queue, of_queue.owned), '{}') INTO in_queue
         FROM (SELECT r.queue, count(*) AS owned FROM {schema}.runs AS r
@@ -453,6 +463,10 @@ BEGIN
     LOOP
         CONTINUE WHEN c.id = ANY (taken_ids); -- of several claims of one run, the first that fits is the one
         IF c.is_limited AND c.expected_owner IS NULL THEN -- a run that changes hands is counted already
+            IF c.queue = ANY (locked) THEN
+                won[c.place] := NULL;
+                CONTINUE;
+            END IF;
             found_queue := coalesce((in_queue ->> c.queue)::bigint, 0);
             found_key := coalesce((in_key ->> (c.queue || chr(1) || c.queue_key))::bigint, 0);
             CONTINUE WHEN found_queue >= c.most OR found_key >= c.most_of_key;
@@ -481,7 +495,7 @@ CREATE FUNCTION {schema}.deliver_1(
     woken_ids text[], woken_mails bigint[], updated_ats bigint[], statuses text[], reasons text[], wake_ats bigint[],
     generations bigint[], summaries text[], digests text[],
     question_ids text[], question_keys text[], states text[], decided_ats bigint[], decided_bys text[], notes text[]
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {schema}.mailbox (run_id, number, kind, key, body, at, digest, dedup)
     SELECT * FROM unnest(mail_ids, mail_numbers, mail_kinds, mail_keys, mail_bodies, mail_ats, mail_digests,
@@ -520,7 +534,7 @@ END $$;
 CREATE FUNCTION {schema}.open_question_1(
     id text, run_id text, key text, body text, shown text, asked_at bigint, due_at bigint, state text,
     decided_at bigint, decided_by text, note text, digest text, fence_id text, fence_epoch bigint, fence_owner text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.durable_1();
     IF fence_id IS NOT NULL AND NOT {schema}.is_owned_1(fence_id, fence_epoch, fence_owner) THEN
@@ -538,7 +552,7 @@ END $$;
 -- Decide a question that is still open. False: fenced.
 CREATE FUNCTION {schema}.close_question_1(
     of_run text, of_key text, new_state text, at bigint, fence_id text, fence_epoch bigint, fence_owner text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.durable_1();
     IF fence_id IS NOT NULL AND NOT {schema}.is_owned_1(fence_id, fence_epoch, fence_owner) THEN
@@ -552,7 +566,7 @@ END $$;
 -- Write definitions, each over the revision it was made from; by place, whether it was.
 CREATE FUNCTION {schema}.define_1(
     kinds text[], names text[], bodies text[], due_ats bigint[], revisions bigint[], again boolean
-) RETURNS boolean[] LANGUAGE plpgsql AS $$
+) RETURNS boolean[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d record;
     won boolean[] := array_fill(false, ARRAY[cardinality(kinds)]);

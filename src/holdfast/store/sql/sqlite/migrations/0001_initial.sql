@@ -36,6 +36,7 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_newest ON runs (created_at, id);
 CREATE INDEX runs_by_status ON runs (status, created_at, id);
+CREATE INDEX runs_by_queue ON runs (queue, status, created_at, id);
 CREATE INDEX runs_by_agent ON runs (agent, created_at, id);
 CREATE INDEX runs_by_thread ON runs (thread_id, created_at, id);
 CREATE INDEX runs_by_parent ON runs (parent_id, created_at, id) WHERE parent_id IS NOT NULL;

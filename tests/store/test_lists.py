@@ -1,0 +1,143 @@
+"""A page of a list costs as much as the page, however many runs there are: counted, not timed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.model import FINAL, RunFilter, RunId, Status
+from holdfast.store import rows, sqlite_reads
+from holdfast.store.base import Store
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres_connection import Role, Target
+from holdfast.store.postgres_reads import _FILTERS
+from holdfast.store.queries import load_queries
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.samples import START, new_run, opened
+
+_RUNS = 2_000
+_PAGE = 5
+_RARE = "rare"
+
+
+async def fill(store: Store) -> None:
+    """Most runs have ended, in one queue; the oldest of each sort are as old as can be."""
+    statuses = [Status.failed, Status.sleeping, Status.waiting, *[Status.done] * 7]
+    await asyncio.gather(
+        *(
+            store.create(
+                new_run(
+                    f"r_{number:05d}",
+                    agent=f"agent{number % 2}",
+                    queue=_RARE if number in (7, 1007) else "default",
+                    created_at=START + number * 1_000_000,
+                    status=statuses[number % 10],
+                ),
+                owner=None,
+            )
+            for number in range(_RUNS)
+        )
+    )
+
+
+def page(**filters: Any) -> RunFilter:
+    return RunFilter(limit=_PAGE, **filters)
+
+
+_LAST = RunId("r_00090")
+_RECENT = START + (_RUNS - 20) * 1_000_000
+#: A filter, and how many runs it finds.
+LISTS: dict[str, tuple[RunFilter, int]] = {
+    "the last page": (page(before_id=_LAST), 5),
+    "the last page of an agent": (page(agent="agent0", before_id=_LAST), 5),
+    "the last page of a status": (page(status=frozenset({Status.done}), before_id=_LAST), 5),
+    "the last page of what has not ended": (page(status=frozenset(Status) - FINAL, before_id=_LAST), 5),
+    "the last page of what has ended": (page(status=FINAL, before_id=_LAST), 5),
+    "the last page of a queue": (page(queue="default", before_id=_LAST), 5),
+    "recent ones": (page(since=_RECENT), 5),
+    "recent ones, of which there are none": (page(since=START + _RUNS * 1_000_000), 0),
+    "recent ones of an agent": (page(agent="agent1", since=_RECENT + 18_000_000), 1),
+    "recent ones of a status": (page(status=frozenset({Status.failed}), since=_RECENT), 2),
+    "recent ones of a queue": (page(queue=_RARE, since=_RECENT), 0),
+    "a queue with few": (page(queue=_RARE), 2),
+    "a queue with none": (page(queue="none"), 0),
+    "a queue with few, of a status": (page(queue=_RARE, status=frozenset({Status.done})), 2),
+    "few of a queue with many": (page(queue="default", status=frozenset({Status.blocked})), 0),
+    "failed ones": (page(status=frozenset({Status.failed, Status.cancelled})), 5),
+}
+#: Rows that one page may touch: itself, once for each status that is merged into it, and some.
+_MOST = _PAGE * len(Status) + 10
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lists") / "runs.db"
+
+    async def filled() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            await fill(store)
+
+    asyncio.run(filled())
+    return path
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_page_in_sqlite_touches_little_more_than_itself(name: str, path: Path) -> None:
+    which, count = LISTS[name]
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    steps = 0
+
+    def note() -> bool:
+        nonlocal steps
+        steps += 10
+        return False
+
+    try:
+        sqlite_reads.runs(connection, page(queue="warm"))
+        connection.set_progress_handler(note, 10)
+        found = sqlite_reads.runs(connection, which)
+    finally:
+        connection.close()
+    assert len(found) == count
+    assert steps < 60 * _MOST  # of SQLite's machine: some dozens for each row
+
+
+def test_a_page_in_postgres_touches_little_more_than_itself(postgres_url: str) -> None:
+    queries = load_queries("postgres", "holdfast")
+
+    async def touched(connection: Any, which: RunFilter) -> int:
+        name, filters = rows.listing(which)
+        if which.before_id is not None:
+            filters["before_at"] = await connection.fetchval(queries["cursor_position"], which.before_id)
+        parameters = [filters[each] for each in _FILTERS]
+        found = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {queries[name]}", *parameters)
+        return _touched(json.loads(found)[0]["Plan"])
+
+    async def main() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            await fill(store)
+            for name, (which, count) in LISTS.items():
+                assert len(await store.runs(which)) == count, name
+        connection = await Target.of(postgres_url).connect(Role.read)
+        try:
+            for plans in ("force_custom_plan", "force_generic_plan"):
+                await connection.execute(f"SET plan_cache_mode = {plans}")
+                most = {name: await touched(connection, which) for name, (which, _) in LISTS.items()}
+                assert max(most.values()) <= _MOST, (plans, most)
+        finally:
+            await connection.close()
+
+    asyncio.run(main())
+
+
+def _touched(plan: dict[str, Any]) -> int:
+    """Rows that were read from the table."""
+    own = 0
+    if "Scan" in plan["Node Type"] and "Relation Name" in plan:
+        own = (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    return int(own) + sum(map(_touched, plan.get("Plans", ())))
