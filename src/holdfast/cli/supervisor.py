@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from holdfast.cli.failure import FAILED, INTEGRITY, OK, USAGE
@@ -36,8 +36,11 @@ def delay_s(lived_s: float, former_s: float) -> float:
 class Supervisor:
     """Keeps so many processes of one command alive until a signal says to stop."""
 
-    def __init__(self, command: Sequence[str], processes: int, drain_s: float) -> None:
+    def __init__(
+        self, command: Sequence[str], processes: int, drain_s: float, surroundings: Mapping[str, str] | None = None
+    ) -> None:
         self._command = command
+        self._surroundings = surroundings or {}  #: what children have in their environment besides
         self._processes = processes
         self._patience_s = drain_s + _GRACE_S
         self._children: dict[int, asyncio.subprocess.Process] = {}
@@ -86,7 +89,7 @@ class Supervisor:
                 *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(pipe,),
-                env=os.environ | {_PIPE: str(pipe)},
+                env=os.environ | self._surroundings | {_PIPE: str(pipe)},
             )
         except OSError as error:
             return {"error": str(error)}

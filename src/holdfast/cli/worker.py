@@ -17,6 +17,7 @@ from typing import Any, TypeVarTuple, Unpack
 
 import click
 
+from holdfast import faults
 from holdfast.app import Holdfast, connect
 from holdfast.cli.failure import FAILED, OK, USAGE, Failure
 from holdfast.cli.insistence import Insistence
@@ -84,9 +85,13 @@ def worker_command(
     is_child = follow_supervisor(drain_s)
     events = Events(setup, shows_pid=is_child or processes is not None)
     with events, redirect_stdout(sys.stderr):
+        if not is_child and (switches := faults.switched_on()):
+            warn("environment.for_tests", switches=switches)
         if processes is not None:
             again = _child_command(setup, sources, queues, concurrency, drain_s)
-            return asyncio.run(Supervisor(again, processes, drain_s).supervise())
+            # Not as an argument: the list of processes shows those to everybody.
+            surroundings = {"HOLDFAST_URL": setup.db} if setup.db else {}
+            return asyncio.run(Supervisor(again, processes, drain_s, surroundings).supervise())
         plan = planned(sources)
         events.more["worker.started"] = {"pid": os.getpid(), "queues": [*queues], "concurrency": concurrency}
         with asyncio.Runner(loop_factory=lambda: SignalLoop(events, is_child=is_child)) as runner:
@@ -101,7 +106,6 @@ def _child_command(
     given = [sys.executable, *([] if is_in_path else ["-P"]), "-m", "holdfast", "worker", *sources]
     given += [part for name in queues for part in ("--queue", name)]
     given += ["--concurrency", str(concurrency), "--drain-timeout", f"{drain_s:g}s"]
-    given += ["--db", setup.db] if setup.db else []
     return given + ["--json"] * setup.json + ["--no-color"] * setup.no_color
 
 
