@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from typing import Final
+from urllib.parse import unquote_plus, urlsplit
 
 from holdfast.data import data
 from holdfast.errors import UsageError
@@ -11,6 +14,14 @@ DEFAULT_PATH = ".holdfast/holdfast.db"
 URL = "HOLDFAST_URL"
 #: Says that the url was taken out of the environment on purpose.
 HIDDEN = "HOLDFAST_URL_HIDDEN"
+
+_SERVER: Final = re.compile(r"(?i)\s*postgres(ql)?:")
+_SECRETS: Final = ("password", "sslpassword")
+_UNREADABLE: Final = (
+    "The store's url cannot be read, and is not shown since it may have a password in it. It is "
+    "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?name=value&…; write special characters of the password as %XX: "
+    "%3F for ?, %23 for #, %2F for /, %40 for @, %26 for &."
+)
 
 
 def store_url(url: str | None) -> str:
@@ -21,7 +32,38 @@ def store_url(url: str | None) -> str:
             f"Which store? A worker that executes this took {URL} out of the environment (hide_url). "
             "Code of an agent acts on its store with `hf.start`, `hf.get` and the like; another one has to be named."
         )
-    return found or f"sqlite:///{DEFAULT_PATH}"
+    return checked_url(found or f"sqlite:///{DEFAULT_PATH}")
+
+
+def checked_url(url: str) -> str:
+    """The url, if it can be told what in it is the password; else UsageError, which quotes nothing of it.
+
+    `u:1?2@host/db` reads as a host with an option that is called `2@host/db`: whoever shows it, shows a password.
+    """
+    if not _SERVER.match(url):
+        return url
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise UsageError(_UNREADABLE) from None
+    options = [part.partition("=") for part in parts.query.split("&")] if parts.query else []
+    is_cut_off = bool(parts.netloc) and "@" not in parts.netloc and "@" in parts.query
+    is_odd = any(not equals or unquote_plus(name) != name for name, equals, _ in options)
+    if "://" not in url or "#" in url or "@" in parts.path or is_cut_off or is_odd:
+        raise UsageError(_UNREADABLE)
+    return url
+
+
+def has_password(url: str) -> bool:
+    """Has the url of a store a password in it, or may it have one?"""
+    if not _SERVER.match(url):
+        return False
+    try:
+        parts = urlsplit(checked_url(url))
+    except UsageError:
+        return True
+    names = [part.partition("=")[0].lower() for part in parts.query.split("&")]
+    return ":" in parts.netloc.rpartition("@")[0] or any(name in _SECRETS for name in names)
 
 
 @data

@@ -25,6 +25,7 @@ from holdfast.errors import (
     RunNotFound,
     UsageError,
 )
+from holdfast.hints import hint
 from holdfast.ids import new_uuid
 from holdfast.journal.integrity import check_row, mail_digest, record_hash, seal_row
 from holdfast.journal.replay import Replay
@@ -303,7 +304,7 @@ async def decide(
     if now is None or now.state is QuestionState.open:
         raise QuestionChanged(
             f"Question {row.id} of run {row.run_id} shows something else now; nothing was decided. Look at it again "
-            f"with `holdfast questions {row.id}`."
+            f"with `{hint('questions', row.id)}`."
         )
     who = f" by {now.decided_by}" if now.decided_by else ""
     raise AlreadyDecided(

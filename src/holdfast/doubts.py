@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast import control
 from holdfast.errors import AlreadySettled, CorruptJournal, RunFinished, RunNotFound, UsageError
+from holdfast.hints import hint
 from holdfast.history import DoubtInfo, in_doubt_of
 from holdfast.journal.blobs import stored_text
 from holdfast.journal.integrity import check_records, check_row
@@ -72,7 +73,7 @@ def _not_asked(row: RunRow, key: str) -> str:
     if row.owner is not None and row.status is Status.running:
         state = "is being executed, or the process that did so has died and nobody has taken the run over yet"
     else:
-        state = f"was not looked at since it was cut off: `holdfast resume {row.id}` has its rule settle it first"
+        state = f"was not looked at since it was cut off: `{hint('resume', row.id)}` has its rule settle it first"
     return f"Run {row.id}: {key} is not in doubt; it {state}. Nothing was changed."
 
 
@@ -106,7 +107,7 @@ async def _send_verdict(
         raise AlreadySettled(_not_asked(row, key))
     told = (m for m in await store.mail(run_id, after=0) if m.kind == "resolve" and m.key == key)
     if any(mail.number not in replay.consumed_mail for mail in told):
-        raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `holdfast show {run_id}` tells who.")
+        raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `{hint('show', run_id)}` tells who.")
     if not entry.is_in_doubt:
         said = {**said, "left_over": True}  # nobody was asked: the code does not make the call
     mail = control.letter(run_id, "resolve", key, said, dedup=dedup)

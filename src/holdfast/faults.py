@@ -107,6 +107,15 @@ POINTS = {
 }
 
 
+#: How the names of variables begin that make a process fail, or its clock go wrong.
+_SWITCHES = ("HOLDFAST_FAULT", "HOLDFAST_TEST_CLOCK")
+
+
+def switched_on() -> list[str]:
+    """What the environment has that is for tests only: `NAME=value`, each."""
+    return [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_SWITCHES) and value]
+
+
 def point(name: str) -> None:
     """Die here if the environment says so."""
     if _faults is not None:

@@ -24,6 +24,7 @@ from holdfast.errors import (
     RunNotFound,
     UsageError,
 )
+from holdfast.hints import hint
 from holdfast.history import (
     Receipt,
     RunInfo,
@@ -297,15 +298,17 @@ class Run(Generic[R_co]):
                 raise _blocked(self.id, token, reason)
             case Status.in_doubt:
                 doubts = [wait["key"] for wait in reason.get("waits", []) if wait["kind"] == "doubt"]
+                step = hint("in-doubt", self.id)
                 raise self._needs(
                     f"is in doubt about {', '.join(doubts)}: nobody can tell whether it happened. Look at the evidence "
-                    "with `{command}`, then settle it with `holdfast resolve`.",
-                    f"holdfast in-doubt {self.id}",
+                    f"with `{step}`, then settle it with `holdfast resolve`.",
+                    step,
                 )
             case Status.waiting:
                 raise self._needs(*_waited_for(self.id, reason))
             case Status.paused:
-                raise self._needs("is paused; `{command}` lets it go on.", f"holdfast resume {self.id}")
+                step = hint("resume", self.id)
+                raise self._needs(f"is paused; `{step}` lets it go on.", step)
             case Status.quarantined:
                 raise CorruptJournal(reason.get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
             case Status.done:
@@ -319,9 +322,8 @@ class Run(Generic[R_co]):
                 cause = decode_error(text, ()) if text != "null" else None
                 raise RunCancelled(f"Run {self.id} was cancelled.", run_id=self.id, token=token) from cause
 
-    def _needs(self, what: str, command: str) -> NeedsHuman:
-        message = f"Run {self.id} {what.replace('{command}', command)}"
-        return NeedsHuman(message, run_id=self.id, token=self.token, command=command)
+    def _needs(self, what: str, step: str) -> NeedsHuman:
+        return NeedsHuman(f"Run {self.id} {what}", run_id=self.id, token=self.token, command=step)
 
     # acting
 
@@ -528,16 +530,16 @@ def _waited_for(run_id: str, reason: Mapping[str, Any]) -> tuple[str, str]:
     for wait in reason.get("waits", []):
         match wait["kind"]:
             case "question":
-                return f"asks: {wait['prompt']} Answer with `{{command}}`.", f"holdfast answer {wait['question']}"
+                step = hint("answer", wait["question"])
+                return f"asks: {wait['prompt']} Answer with `{step}`.", step
             case "signal":
-                return (
-                    f"waits for signal {wait['name']!r}; send it with `{{command}}`.",
-                    f"holdfast send {run_id} " + str(wait["name"]),
-                )
+                step = hint("send", run_id, str(wait["name"]))
+                return f"waits for signal {wait['name']!r}; send it with `{step}`.", step
             case "child":
-                child = wait["child"]
-                return f"waits for {child}, which cannot go on by itself; see `{{command}}`.", f"holdfast show {child}"
-    return "waits; see `{command}`.", f"holdfast show {run_id}"
+                step = hint("show", wait["child"])
+                return f"waits for {wait['child']}, which cannot go on by itself; see `{step}`.", step
+    step = hint("show", run_id)
+    return f"waits; see `{step}`.", step
 
 
 def _blocked(run_id: RunId, token: str, reason: Mapping[str, Any]) -> RunBlocked:

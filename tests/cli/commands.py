@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 import apsw
 
 from holdfast import cli
+from holdfast.cli.failure import report
+from holdfast.cli.setup import Setup
 from tests.nursery import Forked, Nursery
 
 SRC = Path(__file__).parents[2] / "src"
@@ -117,6 +120,20 @@ def run_command(folder: str, arguments: list[str]) -> None:
     cli.main()
 
 
+def run_batch(folder: str) -> None:
+    """Many commands in one process, one after the other; a line with NULs and its exit code behind each."""
+    _enter(folder)
+    for arguments in json.loads(Path("batch.json").read_text()):
+        setup = Setup()
+        try:
+            code = cli.cli.main(arguments, prog_name="holdfast", standalone_mode=False, obj=setup)
+        except (Exception, KeyboardInterrupt) as error:
+            code = report(error, setup)
+        sys.stdout.flush()
+        print(f"\0{code if isinstance(code, int) else 0}\0", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+
+
 def run_code(folder: str, code: str) -> None:
     """Do what `python -c` does."""
     _enter(folder)
@@ -139,11 +156,12 @@ class Ended:
 class Commands:
     """Runs commands in one folder."""
 
-    def __init__(self, folder: Path, nursery: Nursery) -> None:
+    def __init__(self, folder: Path, nursery: Nursery, *, writes_agents: bool = True) -> None:
         self.folder = folder
         self._nursery = nursery
         self.store = folder / ".holdfast" / "holdfast.db"
-        (folder / "agents.py").write_text(AGENTS)
+        if writes_agents:
+            (folder / "agents.py").write_text(AGENTS)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "COVERAGE"))}
         self.environment = {**kept, "PYTHONPATH": str(SRC), "NO_COLOR": "1", "COLUMNS": "120"}
 
@@ -171,6 +189,29 @@ class Commands:
         terminal, theirs = os.openpty()
         settings = {"COLUMNS": str(columns), "TERM": "xterm", **environment}
         process = self._fork(run_command, [theirs], settings, arguments=arguments)
+        shown = self._shown(terminal, theirs, typed)
+        return Ended(process.wait(60), shown, "")
+
+    def batch(self, batch: list[list[str]], *, is_terminal: bool) -> list[tuple[int, str]]:
+        """Many commands, in one process: the exit code of each, and what it shows."""
+        (self.folder / "batch.json").write_text(json.dumps(batch))  # too long for an order
+        if is_terminal:
+            terminal, theirs = os.openpty()
+            settings = {"COLUMNS": "100", "TERM": "xterm"}
+            process = self._fork(run_batch, [theirs], settings)
+            shown = self._shown(terminal, theirs, "")
+            assert process.wait(60) == 0, shown
+        else:
+            with open(os.memfd_create("shown"), "r+", errors="surrogateescape") as file, open(os.devnull) as nothing:
+                process = self._fork(run_batch, [nothing.fileno(), file.fileno(), file.fileno()], {})
+                assert process.wait(600) == 0
+                file.seek(0)
+                shown = file.read()
+        parts = re.split("\0(-?\\d+)\0\n", shown)
+        return [(int(code), text) for text, code in zip(parts[::2], parts[1::2], strict=False)]
+
+    @staticmethod
+    def _shown(terminal: int, theirs: int, typed: str) -> str:
         os.close(theirs)
         os.write(terminal, typed.encode())
         shown = b""
@@ -178,7 +219,7 @@ class Commands:
             while part := os.read(terminal, 65536):
                 shown += part
         os.close(terminal)
-        return Ended(process.wait(60), shown.decode().replace("\r\n", "\n"), "")
+        return shown.decode().replace("\r\n", "\n")
 
     def _fork(
         self, call: Callable[..., None], streams: list[int], environment: Mapping[str, str], **more: Any

@@ -64,7 +64,7 @@ def test_one_question_is_shown_with_what_it_takes_and_how_to_answer(hf: Commands
     question = ask(hf, "sure", "two")
     shown = hf.on_terminal("questions", question).out
     assert '"page": 3' in shown
-    assert f"holdfast answer {question} yes|no" in shown
+    assert f"holdfast answer {question} 'yes|no'" in shown
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_ctrl_c_leaves_the_run_safe(hf: Commands) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "left safe. Go on with: holdfast resume agents.py:patient one" in err
+    assert "left safe. Go on with: holdfast resume one agents.py:patient" in err
     (hf.folder / "go").touch()
     assert hf("resume", "agents.py:patient", "one").out == "go\n"
 

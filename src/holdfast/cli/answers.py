@@ -23,6 +23,7 @@ from holdfast.cli.forms import (
     type_text,
 )
 from holdfast.cli.text import clean
+from holdfast.hints import hint
 from holdfast.people import Question
 
 _YES_OR_NO = ("yesno", "approval")
@@ -30,31 +31,26 @@ _YES_OR_NO = ("yesno", "approval")
 
 def how_to_answer(question: Question) -> str:
     """The command that answers it, with what it takes."""
-    start = f"holdfast answer {question.id}"
     match question.kind:
         case "yesno" | "approval":
-            return f"{start} yes|no"
+            return hint("answer", question.id, "yes|no")  # one word: copied as it is, it is no answer
         case "options":
-            labels = [label_of(each) for each in question.options or ()]
-            return f"{start} " + "|".join(_quoted(label) for label in labels)
+            return hint("answer", question.id, "|".join(label_of(each) for each in question.options or ()))
         case "draft":
-            return f"{start} --yes   or   {start} {_placeholder(question.schema)}"
+            accepted = hint("answer", question.id, options=("--yes",))
+            return f"{accepted}   or   {hint('answer', question.id, _placeholder(question.schema))}"
         case _:
             fields = fields_of(question.schema)
             if fields is None:
-                return f"{start} {_placeholder(question.schema)}"
+                return hint("answer", question.id, _placeholder(question.schema))
             shown = [field for field in fields if field.is_required] or fields
-            return f"{start} " + " ".join(f"{field.name}=…" for field in shown)
-
-
-def _quoted(label: str) -> str:
-    return label if label and all(c.isalnum() or c in "-_." for c in label) else json.dumps(label, ensure_ascii=False)
+            return hint("answer", question.id, *(f"{field.name}=…" for field in shown))
 
 
 def _placeholder(schema: Any) -> str:
     root = schema or {}
     told = type_text(resolved(root, root))
-    return {"text": "'TEXT'", "whole number": "N", "number": "N"}.get(told, f"'{told}'")
+    return {"text": "TEXT", "whole number": "N", "number": "N"}.get(told, told)
 
 
 def understood(question: Question, words: Sequence[str], *, yes: bool, no: bool) -> Any:
@@ -100,9 +96,8 @@ def _prompt(label: str, read: Callable[[str], Any], *, default: str | None = Non
         except Failure as error:
             raise click.UsageError(clean(error.message)) from error  # click says it and asks again
 
-    return click.prompt(
-        clean(label, one_line=True), default=default, show_default=bool(default), value_proc=take, err=True
-    )
+    shown = f"{label} [{default}]" if default else label  # click would show the default as it is
+    return click.prompt(clean(shown, one_line=True), default=default, show_default=False, value_proc=take, err=True)
 
 
 def _ask_choice(choices: list[Any]) -> Any:

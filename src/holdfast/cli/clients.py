@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from holdfast.app import Holdfast, connect
+from holdfast.cli.candidates import candidates
 from holdfast.cli.setup import Setup
 from holdfast.cli.stores import check_exists, with_store
 from holdfast.store.base import Store
@@ -35,7 +36,7 @@ def complete_defined(kind: str) -> Complete:
 
     async def find(store: Store, incomplete: str) -> list[CompletionItem]:
         found = await store.definitions(kind)
-        return [CompletionItem(each.name) for each in found if each.name.startswith(incomplete)]
+        return candidates((each.name, "") for each in found if each.name.startswith(incomplete))
 
     return _completion(find)
 
@@ -53,7 +54,7 @@ def _completion(find: Callable[[Store, str], Awaitable[list[CompletionItem]]]) -
 
 async def _open_questions(store: Store, incomplete: str) -> list[CompletionItem]:
     found = await store.questions(id_prefix=incomplete or None, limit=30)
-    return [CompletionItem(each.id, help=each.run_id) for each in found]
+    return candidates((each.id, each.run_id) for each in found)
 
 
 #: Completion of the ids of open questions.
@@ -62,7 +63,7 @@ complete_question: Complete = _completion(_open_questions)
 
 async def _agents(store: Store, incomplete: str) -> list[CompletionItem]:
     known = {*await store.ended_agents(), *(each.name for each in await store.definitions("agent"))}
-    return [CompletionItem(name) for name in sorted(known) if name.startswith(incomplete)]
+    return candidates((name, "") for name in sorted(known) if name.startswith(incomplete))
 
 
 #: Completion of the names of agents.

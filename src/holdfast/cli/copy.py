@@ -15,10 +15,10 @@ from holdfast.cli.bars import Bar
 from holdfast.cli.clients import complete_agent
 from holdfast.cli.failure import CONFLICT, INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.lists import Listed, line_of, show_list
-from holdfast.cli.setup import Setup, command
+from holdfast.cli.setup import Setup, command, warn_of_password
 from holdfast.cli.stores import check_exists, complete_run
 from holdfast.cli.text import clean, count, to_json
-from holdfast.config import Settings
+from holdfast.config import Settings, checked_url
 from holdfast.model import FINAL, RunRow, Status
 from holdfast.moving import Carrier, Outcome, Transfer
 from holdfast.store import open_store
@@ -82,6 +82,7 @@ def copy_command(
         raise Failure("Name the runs, or give --agent or --status; not both.", USAGE)
     if seize and not move:
         raise Failure("--seize is for --move: a copy takes nothing from anybody.", USAGE)
+    warn_of_password("FROM or TO", from_url, to_url)
     check_exists(Setup(db=from_url))
     named = frozenset(map(Status, statuses)) or None
 
@@ -106,7 +107,7 @@ def copy_command(
 
 @asynccontextmanager
 async def _opened(url: str, *, read_only: bool) -> AsyncIterator[Store]:
-    store = open_store(url, settings=Settings())
+    store = open_store(checked_url(url), settings=Settings())
     await store.open(read_only=read_only)
     try:
         yield store

@@ -18,6 +18,7 @@ from holdfast.cli.text import to_json
 from holdfast.clock import monotonic_us
 from holdfast.demo.findings import Findings, examine, gather_evidence
 from holdfast.demo.story import DemoFailed, Places, Story
+from holdfast.hints import hint, quoted
 
 _TERMINATED = 128 + signal.SIGTERM
 _TITLE = "A research agent, killed three times. No network, no key, a scripted model."
@@ -114,6 +115,6 @@ def _look_further(view: Stage, kept: Places | None) -> None:
     if kept is None:
         view.command("holdfast demo --keep", "keeps the store and the agent's file, to look further")
         return
-    view.command(f"holdfast --db {kept.db} show @last", "what happened")
-    view.command(f"holdfast --db {kept.db} verify @last", "check the chain")
-    view.command(f"cat {kept.folder / 'research.py'}", "the agent")
+    view.command(hint("show", "@last", options=("--db", str(kept.db))), "what happened")
+    view.command(hint("verify", "@last", options=("--db", str(kept.db))), "check the chain")
+    view.command(f"cat {quoted(str(kept.folder / 'research.py'))}", "the agent")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from holdfast import faults
 from holdfast.cli.failure import FAILED, INTEGRITY, NOT_FOUND, OK, Failure, code_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import check_exists, shown_url, with_store
@@ -57,6 +58,9 @@ def doctor_command(setup: Setup) -> int:
         Finding("holdfast", Grade.ok, VERSION),
         Finding("python", Grade.ok, f"{platform.python_version()} {sys.executable}"),
     ]
+    if switches := faults.switched_on():
+        told = f"{', '.join(switches)}: for tests only; processes fail, or their clocks go wrong, on purpose. Unset it"
+        findings.append(Finding("environment", Grade.warning, told))
     code = OK
     try:
         check_exists(setup)
@@ -70,7 +74,7 @@ def doctor_command(setup: Setup) -> int:
     if code == OK and any(f.grade is Grade.bad for f in findings):
         code = INTEGRITY if any(f.what == "integrity" and f.grade is Grade.bad for f in findings) else FAILED
     if setup.is_json:
-        print(to_json({"items": [asdict(f) for f in findings], "store": shown_url(setup), "is_ok": code == OK}))
+        print(to_json({"items": [asdict(f) for f in findings], "store": _shown_url(setup), "is_ok": code == OK}))
         return code
     for finding in findings:
         mark, style = _MARKS[finding.grade]
@@ -80,6 +84,13 @@ def doctor_command(setup: Setup) -> int:
         else:
             print(f"{finding.grade}\t{finding.what}\t{text}")
     return code
+
+
+def _shown_url(setup: Setup) -> str | None:
+    try:
+        return shown_url(setup)
+    except HoldfastError:  # it cannot be read, which is told already
+        return None
 
 
 async def _look(store: Store) -> list[Finding]:

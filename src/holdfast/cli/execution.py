@@ -48,9 +48,9 @@ async def executing(setup: Setup, agents: Iterable[Agent[..., Any]]) -> AsyncIte
 class Attempt:
     """One `run` or `resume`: remembers which run it is about, whatever happens to it."""
 
-    def __init__(self, setup: Setup, again: Callable[[str], str]) -> None:
+    def __init__(self, setup: Setup, again: Callable[..., str]) -> None:
         self._setup = setup
-        self._again = again  #: the command that goes on with a run
+        self._again = again  #: the command that goes on with a run, with more options
         self.run_id: str | None = None
         self.exit_code = OK
         self._interrupts = 0
@@ -137,10 +137,10 @@ class Attempt:
     def started(self, run: Run[Any]) -> None:
         """Name the run before it does anything: whoever kills this process can find it again."""
         self.run_id = run.id
-        self._say(f"Run {run.id}  (thread {run.thread_id})")
+        self._say(clean(f"Run {run.id}  (thread {run.thread_id})"))
 
     def _left_safe(self) -> str:
-        return f"run {self.run_id} is left safe. Go on with: {self._again(str(self.run_id))}"
+        return f"run {clean(str(self.run_id))} is left safe. Go on with: {self._again(str(self.run_id))}"
 
     async def _tell(self, error: Exception, run: Run[Any], store: Store) -> None:
         self._say(clean(str(error)))
@@ -148,7 +148,7 @@ class Attempt:
             trace = await _traceback(run, store)
             if trace:
                 self._say(paint(clean(trace), "dim", self._setup.has_color(sys.stderr)))
-            self._say(f"What was done is kept. When the cause is mended: {self._again(run.id)} --retry")
+            self._say(f"What was done is kept. When the cause is mended: {self._again(run.id, '--retry')}")
 
     def _say(self, text: str) -> None:
         print(text, file=sys.stderr)

@@ -106,7 +106,7 @@ def report(error: BaseException, setup: Setup) -> int:
             _say(f"{_label(setup)}{clean(str(error))}")
         case _:
             # Not a mistake of the user: whoever mends it needs all of it.
-            _say("".join(traceback.format_exception(error)))
+            _say(clean("".join(traceback.format_exception(error))))
             _say("This is an error in Holdfast. Please report it with the lines above; stored runs are not affected.")
     return code
 

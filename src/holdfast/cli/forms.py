@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.cli.failure import USAGE, Failure
+from holdfast.cli.given import read_json
 
 YES = frozenset({"yes", "y", "true", "ok", "approve", "approved", "1"})
 NO = frozenset({"no", "n", "false", "reject", "rejected", "0"})
@@ -33,21 +34,28 @@ class Field:
         return ", ".join(part for part in parts if part)
 
 
-def resolved(schema: Schema, root: Schema) -> Schema:
-    """The schema that a reference leads to, with what stands beside the reference."""
-    seen = 0
-    while "$ref" in schema and seen < 20:
-        seen += 1
-        found: Any = root
-        for part in str(schema["$ref"]).removeprefix("#/").split("/"):
+def resolved(schema: Schema, root: Schema, seen: frozenset[str] = frozenset()) -> Schema:
+    """The schema that a reference leads to, with what stands beside the reference; one `seen` leads nowhere."""
+    while "$ref" in schema:
+        reference = str(schema["$ref"])
+        found: Any = root if reference not in seen else {}
+        seen |= {reference}
+        for part in reference.removeprefix("#/").split("/"):
             found = found.get(part, {}) if isinstance(found, Mapping) else {}
+        found = found if isinstance(found, Mapping) else {}
         schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
-    options = [_alternative(each, root) for each in schema.get("anyOf", schema.get("oneOf", []))]
-    return {**schema, "anyOf": options} if options else schema
+    plain = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
+    options = [_alternative(each, root, seen) for each in _listed(schema.get("anyOf", schema.get("oneOf")))]
+    return {**plain, "anyOf": options} if options else plain
 
 
-def _alternative(schema: Any, root: Schema) -> Schema:
-    return resolved(schema, root) if isinstance(schema, Mapping) else {}
+def _listed(value: Any) -> list[Any]:
+    """A part of a schema that is a list; of one that is not what it should be, nothing."""
+    return value if isinstance(value, list) else []
+
+
+def _alternative(schema: Any, root: Schema, seen: frozenset[str] = frozenset()) -> Schema:
+    return resolved(schema, root, seen) if isinstance(schema, Mapping) else {}
 
 
 def fields_of(schema: Schema | None) -> list[Field] | None:
@@ -57,16 +65,17 @@ def fields_of(schema: Schema | None) -> list[Field] | None:
     properties = whole.get("properties")
     if not isinstance(properties, Mapping):
         return None
-    required = list(whole.get("required", []))
+    required = _listed(whole.get("required"))
+    fields = {str(name): _alternative(each, root) for name, each in properties.items()}
     # Those that must be given come first, in the order of the type: a list keeps it, wherever the schema was stored.
-    names = [name for name in required if name in properties] + [name for name in properties if name not in required]
+    names = [name for name in required if name in fields] + [name for name in fields if name not in required]
     return [
         Field(
             name,
-            resolved(properties[name], root),
+            fields[name],
             name in required,
-            properties[name].get("default"),
-            str(resolved(properties[name], root).get("description", "")),
+            fields[name].get("default"),
+            str(fields[name].get("description", "")),
         )
         for name in names
     ]
@@ -163,7 +172,7 @@ def read_value(text: str, schema: Schema, name: str) -> Any:
             return [read_value(part.strip(), kind, name) for part in text.split(",")] if text.strip() else []
         case None:
             try:
-                return json.loads(text)
+                return read_json(text)
             except ValueError:
                 return text
         case _:
@@ -195,7 +204,7 @@ def _read_plain(text: str, schema: Schema, name: str) -> Any:
 
 def _read_json(text: str, schema: Schema, name: str) -> Any:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError as error:
         raise Failure(f"{name} takes {type_text(schema)}; got {text!r}.", USAGE) from error
 

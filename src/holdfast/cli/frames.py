@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, shorten, width
 from holdfast.cli.timeline import Line, fitted, timeline_lines
 from holdfast.cli.waits import needs_answer, now_of
+from holdfast.hints import hint, resume_hint
 from holdfast.history import RunInfo, TimelineItem
 from holdfast.model import Status
 
@@ -216,31 +216,29 @@ def run_lines(info: RunInfo, timeline: list[TimelineItem], at: datetime, columns
     body = list(timeline_lines(timeline, columns, now=at))
     room = max(3, rows - len(head) - len(foot) - 3)
     if len(body) > room:
-        body = [[(f"… {len(body) - room} earlier: holdfast show {info.id}", "dim")], *body[-room:]]
+        body = [[(f"… {len(body) - room} earlier: {hint('show', info.id)}", "dim")], *body[-room:]]
     # Commands are never cut: they are there to be copied.
     return [*(fitted(line, columns) for line in [*head, *body]), *([[]] if foot else []), *foot]
 
 
 def next_steps(info: RunInfo) -> list[str]:
     """The commands with which a person lets it go on."""
-    run = shlex.quote(clean(info.id, one_line=True))
+    run = info.id
     if info.is_lost:
-        return [f"holdfast resume {run} FILE"]
+        return [resume_hint(run)]
     waits = (info.reason or {}).get("waits") or []
-    asked = [f"holdfast answer {wait['question']}" for wait in waits if wait.get("question")]
-    expected = [
-        f"holdfast send {run} {shlex.quote(wait['name'])} JSON" for wait in waits if wait.get("kind") == "signal"
-    ]
+    asked = [hint("answer", str(wait["question"])) for wait in waits if wait.get("question")]
+    expected = [hint("send", run, str(wait["name"]), "JSON") for wait in waits if wait.get("kind") == "signal"]
     match info.status:
         case Status.waiting:
-            return [clean(each, one_line=True) for each in (*asked, *expected)]
+            return [*asked, *expected]
         case Status.in_doubt:
-            return [f"holdfast in-doubt {run}"]
+            return [hint("in-doubt", run)]
         case Status.paused:
-            return [f"holdfast resume {run}"]
+            return [hint("resume", run)]
         case Status.blocked:
-            return [f"holdfast show {run}", f"holdfast resume {run}"]
+            return [hint("show", run), hint("resume", run)]
         case Status.failed:
-            return [f"holdfast retry {run}"]
+            return [hint("retry", run)]
         case _:
             return []

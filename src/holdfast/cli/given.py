@@ -20,9 +20,17 @@ def text_of(given: str, what: str) -> str:
         raise Failure(f"{what} {given} cannot be read: {error}.", USAGE) from error
 
 
-def parse_json(text: str, what: str) -> Any:
+def read_json(text: str) -> Any:
+    """What it says; ValueError if it is no JSON, or too deep to be read."""
     try:
         return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def parse_json(text: str, what: str) -> Any:
+    try:
+        return read_json(text)
     except ValueError as error:
         raise Failure(f"{what} is not JSON: {error}. A text needs quotes: '\"like this\"'.", USAGE) from error
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from holdfast import control, doubts
 from holdfast.cli.setup import Setup, command
+from holdfast.cli.show import ways_to_settle
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, duration, paint, shorten, to_json
 from holdfast.clock import now_us
+from holdfast.hints import resume_hint
 from holdfast.history import DoubtInfo, as_time
 from holdfast.model import RunRow
 from holdfast.store.base import Store
@@ -35,7 +37,7 @@ def in_doubt_command(setup: Setup, run: str | None) -> int:
     async def read(store: Store) -> tuple[list[Doubt], str]:
         return await find_doubts(store, run)
 
-    doubts, hint = with_store(setup, read)
+    doubts, more = with_store(setup, read)
     if setup.is_json:
         print(to_json({"items": [_as_dict(doubt) for doubt in doubts]}))
         return 0
@@ -45,7 +47,7 @@ def in_doubt_command(setup: Setup, run: str | None) -> int:
         else:
             print(_line(doubt))
     if not doubts:
-        print(f"Nothing is in doubt.{hint}", file=sys.stderr)
+        print(clean(f"Nothing is in doubt.{more}"), file=sys.stderr)
     return 0
 
 
@@ -56,7 +58,7 @@ async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str
     hint = ""
     row = await control.find(store, given)
     if row.owner is not None and row.owner in await store.dead_workers():
-        hint = f" But run {row.id} was cut off: `holdfast resume {row.id} FILE` finds out what it left."
+        hint = f" But run {row.id} was cut off: `{resume_hint(row.id)}` finds out what it left."
     return [Doubt(row, info) for info in await doubts.doubts_of(store, row.id)], hint
 
 
@@ -78,10 +80,11 @@ def _print_block(doubt: Doubt, has_color: bool) -> None:
     since = as_time(info.since).astimezone()
     age = duration(max(0.0, (now_us() - info.since) / 1e6))
     title = f"◈ {clean(run.id, one_line=True)}  {clean(info.key, one_line=True)}"
-    print(f"{paint(title, 'magenta', has_color)}  {run.agent}, attempt {info.attempt}")
+    print(f"{paint(title, 'magenta', has_color)}  {clean(run.agent, one_line=True)}, attempt {info.attempt}")
     print(f"  since      {since:%Y-%m-%d %H:%M:%S} ({age} ago)")
     print(f"  cause      {shorten(clean(info.cause, one_line=True), columns)}")
     print(f"  arguments  {shorten(clean(info.args or '', one_line=True), columns)}")
     print(f"  key        {info.idempotency_key}")
-    print(f"  settle     holdfast resolve {run.id} '{info.key}' --happened RESULT | --not-happened | --fail MESSAGE")
+    for label, step in zip(("settle", "", ""), ways_to_settle(run.id, info.key), strict=True):
+        print(f"  {label:<9}  {step}")
     print()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
@@ -12,7 +11,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.clients import with_app
 from holdfast.cli.execution import jsonable
 from holdfast.cli.failure import OK, TIMEOUT, Failure
-from holdfast.cli.given import text_of
+from holdfast.cli.given import read_json, text_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument
 from holdfast.cli.text import clean, to_json
@@ -41,7 +40,7 @@ def interrupt_command(
     text = text_of(message, "the message")
     value: Any = text
     try:
-        value = json.loads(text)
+        value = read_json(text)
     except ValueError:
         value = text.removesuffix("\n") if message == "-" or message.startswith("@") else text
 
@@ -61,7 +60,7 @@ def interrupt_command(
     run_id, is_replied, reply = with_app(setup, work)
     if not is_replied:
         if no_wait:
-            print(to_json({"run": run_id, "reply": None}) if setup.is_json else f"Sent to run {run_id}.")
+            print(to_json({"run": run_id, "reply": None}) if setup.is_json else clean(f"Sent to run {run_id}."))
             return OK
         raise Failure(
             f"Run {run_id} did not reply within {timeout_s:g} s; it has the message and handles it when it can.",

@@ -35,7 +35,7 @@ def show_list(
         print(to_json({"items": [item.facts for item in items]}))
         return
     if not items:
-        print(nothing, file=sys.stderr)
+        print(clean(nothing), file=sys.stderr)
         return
     if not setup.is_table:
         for item in items:
@@ -53,7 +53,7 @@ def show_list(
         )
     )
     if footer:
-        print(footer, file=sys.stderr)
+        print(clean(footer), file=sys.stderr)
 
 
 def line_of(parts: Sequence[object]) -> str:

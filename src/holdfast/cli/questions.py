@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
+from holdfast.characters import unseen_in
 from holdfast.cli.answers import how_to_answer
 from holdfast.cli.clients import complete_question, with_app
 from holdfast.cli.forms import fields_of, label_of, resolved, type_text
@@ -20,9 +21,11 @@ from holdfast.cli.stores import complete_run
 from holdfast.cli.text import clean, count, paint, shorten, to_json
 from holdfast.clock import now_us
 from holdfast.errors import RunNotFound
+from holdfast.hints import hint
 from holdfast.history import as_time
 from holdfast.people import Question
 
+_NAMED = 5  #: characters that are not seen, of those a question has
 _SHOWN_LINES = 40  #: of what a question shows, on a terminal; --json has all of it
 
 
@@ -81,6 +84,7 @@ def facts_of(question: Question) -> dict[str, Any]:
         "decided_at": stamp(question.decided_at),
         "decided_by": question.decided_by,
         "note": question.note,
+        "unseen": unseen_of(question),
     }
 
 
@@ -125,8 +129,9 @@ def detail(question: Question, columns: int, has_color: bool) -> Iterator[str]:
     now = as_time(now_us())
     is_open = question.state == "open"
     state = f"✋ {decided_text(question)}" if is_open else decided_text(question)
-    about = f"{question.agent}  run {question.run_id}"
-    yield f"{paint(question.id, 'bold', has_color)}  {paint(clean(state, one_line=True), 'yellow', has_color)}  {about}"
+    about = clean(f"{question.agent}  run {question.run_id}")
+    title = paint(clean(question.id, one_line=True), "bold", has_color)
+    yield f"{title}  {paint(clean(state, one_line=True), 'yellow', has_color)}  {about}"
     due = f", until {due_text(question.due_at, now=now)}" if question.due_at is not None and is_open else ""
     yield paint(f"asked {ago(question.asked_at)} ago{due}", "dim", has_color)
     yield ""
@@ -135,13 +140,41 @@ def detail(question: Question, columns: int, has_color: bool) -> Iterator[str]:
     yield from _block("shown", question.show, columns, has_color)
     yield from _block("draft", question.draft, columns, has_color)
     yield from _takes(question, columns, has_color)
+    yield from _unseen(question, has_color)
     yield ""
     if is_open:
         # Never cut: they are there to be copied.
-        yield f"  {clean(how_to_answer(question), one_line=True)}"
-        yield f"  holdfast decline {question.id}"
+        yield f"  {how_to_answer(question)}"
+        yield f"  {hint('decline', question.id)}"
     elif question.note:
         yield f"note: {clean(question.note, one_line=True)}"
+
+
+def unseen_of(question: Question) -> list[str]:
+    """The characters in it that a person does not see: what is read may not be what is decided."""
+    shown = [question.prompt, question.show, question.draft, question.options, question.schema]
+    return unseen_in("\n".join(_texts(shown)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for each in value:
+                yield from _texts(each)
+        case dict():
+            for name, each in value.items():
+                yield name
+                yield from _texts(each)
+
+
+def _unseen(question: Question, has_color: bool) -> Iterator[str]:
+    names = unseen_of(question)
+    if names:
+        told = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        yield ""
+        yield paint(f"⚠ It has characters that are not seen; they are shown escaped: {told}", "yellow", has_color)
 
 
 def _block(label: str, value: Any, columns: int, has_color: bool) -> Iterator[str]:

@@ -18,6 +18,7 @@ from holdfast.cli.stores import existing_store, run_argument
 from holdfast.cli.text import clean, to_json
 from holdfast.codec import coder_for, encode_error
 from holdfast.errors import AlreadySettled, StepError
+from holdfast.hints import resume_hint
 from holdfast.model import RunId
 from holdfast.store.base import Store
 
@@ -76,7 +77,7 @@ def resolve_command(
         )
     else:
         print(clean(f"{chosen} of run {run_id}: {words}."))
-        print(f"The run goes on when a worker takes it up, or now: holdfast resume {run_id} FILE", file=sys.stderr)
+        print(f"The run goes on when a worker takes it up, or now: {resume_hint(run_id)}", file=sys.stderr)
     return 0
 
 
@@ -95,11 +96,11 @@ def _verdict(happened: str | None, not_happened: bool, message: str | None) -> t
 
 async def _choose(store: Store, run_id: str, key: str | None) -> tuple[str, int]:
     """The call that is meant, and which attempt of it is in doubt."""
-    doubts, hint = await find_doubts(store, run_id)
+    doubts, more = await find_doubts(store, run_id)
     if key is not None:
         return key, next((doubt.info.attempt for doubt in doubts if doubt.info.key == key), 0)
     if not doubts:
-        raise AlreadySettled(f"Run {run_id} has nothing in doubt (any more); nothing was changed.{hint}")
+        raise AlreadySettled(f"Run {run_id} has nothing in doubt (any more); nothing was changed.{more}")
     if len(doubts) > 1:
         keys = ", ".join(doubt.info.key for doubt in doubts)
         raise Failure(f"Run {run_id} has several effects in doubt: {keys}. Say which.", USAGE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from typing import Any
 
@@ -14,6 +13,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.clients import with_app
 from holdfast.cli.execution import Attempt, executing
 from holdfast.cli.failure import OK, USAGE, Failure
+from holdfast.cli.project import Project
 from holdfast.cli.selection import (
     Filters,
     Outcome,
@@ -28,8 +28,8 @@ from holdfast.cli.selection import (
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, is_source, known_agents, split_source
 from holdfast.cli.stores import check_exists, complete_run, with_store
-from holdfast.cli.text import clean
 from holdfast.handle import Run
+from holdfast.hints import hint, resume_hint
 from holdfast.history import RunInfo
 from holdfast.model import Kind, RunRow, Status
 from holdfast.store.base import Store
@@ -129,8 +129,7 @@ async def has_worker(client: Holdfast) -> bool:
 def tell_no_worker(run_id: str) -> None:
     """Nothing will happen by itself: say what to do."""
     print(
-        f"No worker is alive to take it up. Start one: holdfast worker FILE; or execute it here: "
-        f"holdfast resume {shlex.quote(clean(run_id, one_line=True))} FILE",
+        f"No worker is alive to take it up. Start one: holdfast worker FILE; or execute it here: {resume_hint(run_id)}",
         file=sys.stderr,
     )
 
@@ -151,14 +150,14 @@ def execute_here(
 ) -> int:
     """Execute one run in this process to its end."""
     check_exists(setup)
-    agents = known_agents(sources, app)
+    agents, project = known_agents(sources, app)
 
     async def work(attempt: Attempt) -> str | None:
         async with executing(setup, agents.values()) as executor:
             row = await control.find(executor.store, wanted)
             run = executor.handle(row.id, row.thread_id)
             if not row.status.is_final or retry:
-                _check_agent(row, agents, sources, await _last_source(executor.store, row))
+                _check_agent(row, agents, sources, project, await _last_source(executor.store, row))
             attempt.started(run)
             if retry and row.status in (Status.failed, Status.cancelled):
                 await run.retry(note=note, by=by)
@@ -166,8 +165,12 @@ def execute_here(
                 await run.resume(note=note, by=by)
             return await attempt.outcome(run, executor.store, timeout_s)
 
-    code = "".join(f" {shlex.quote(each)}" for each in sources) + (f" --app {shlex.quote(app)}" if app else "")
-    return Attempt(setup, lambda found: f"holdfast resume {shlex.quote(found)}{code}").execute(work)
+    def again(found: str, *options: str) -> str:
+        if len(sources) == 1 and not app:
+            return resume_hint(found, sources[0], options=options)
+        return hint("resume", found, *sources, options=(*(("--app", app) if app else ()), *options))
+
+    return Attempt(setup, again).execute(work)
 
 
 async def _last_source(store: Store, row: RunRow) -> str:
@@ -189,12 +192,13 @@ def _sorted_out(given: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return runs, sources
 
 
-def _check_agent(row: RunRow, agents: Found, sources: list[str], last: str) -> None:
+def _check_agent(row: RunRow, agents: Found, sources: list[str], project: Project, last: str) -> None:
     if row.agent not in agents:
         has = f"has {', '.join(agents)}" if agents else "was not given"
+        ignored = f" ({project.ignored})" if project.ignored else ""
         raise Failure(
-            f"Run {row.id} is of agent {row.agent!r}; its code {has}. Give the file (or --app, HOLDFAST_APP). It "
-            f"was last executed from this one: holdfast resume {row.id} {clean(last)}",
+            f"Run {row.id} is of agent {row.agent!r}; its code {has}{ignored}. Give the file (or --app, HOLDFAST_APP). "
+            f"It was last executed from this one: {resume_hint(row.id, last)}",
             USAGE,
         )
     for each in sources:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
 from holdfast.cli.execution import Attempt, executing
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import call_of, one_agent
+from holdfast.hints import resume_hint
 from holdfast.model import RunId, Status
 
 
@@ -56,4 +55,7 @@ def run_command(
                 await run.resume()
             return await attempt.outcome(run, executor.store, timeout_s)
 
-    return Attempt(setup, lambda found: f"holdfast resume {shlex.quote(source)} {shlex.quote(found)}").execute(work)
+    def again(found: str, *options: str) -> str:
+        return resume_hint(found, source, options=options)
+
+    return Attempt(setup, again).execute(work)

@@ -16,6 +16,7 @@ from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, tabl
 from holdfast.cli.waits import needs_answer, now_of
 from holdfast.clock import now_us
 from holdfast.errors import CorruptJournal
+from holdfast.hints import quoted
 from holdfast.history import RunInfo, info_of
 from holdfast.journal.integrity import check_row
 from holdfast.model import RunFilter, RunId, RunRow, Status, ThreadId
@@ -141,5 +142,5 @@ def _footer(infos: list[RunInfo], following: str | None) -> str:
     if lost:
         parts.append(f"{lost} cut off (holdfast resume RUN FILE)")
     if following is not None:
-        parts.append(f"more: --cursor {following}")
+        parts.append(f"more: --cursor={quoted(following)}")
     return " · ".join(parts)

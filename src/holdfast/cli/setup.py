@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.config import has_password
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -39,7 +41,19 @@ class Setup:
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value:
         assert parameter.name is not None
+        if parameter.name == "db" and not ctx.resilient_parsing:
+            warn_of_password("--db", value)
         setattr(ctx.ensure_object(Setup), parameter.name, value)
+
+
+def warn_of_password(what: str, *urls: str) -> None:
+    """Tell who typed a password that others can read it."""
+    if any(map(has_password, urls)):
+        print(
+            f"warning: the password in {what} can be read by all users of this machine, in the list of processes. Give "
+            "the url in HOLDFAST_URL, or leave the password to PGPASSWORD or ~/.pgpass.",
+            file=sys.stderr,
+        )
 
 
 def common_options() -> list[click.Parameter]:

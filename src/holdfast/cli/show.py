@@ -20,6 +20,7 @@ from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad,
 from holdfast.cli.timeline import painted, timeline_lines, with_deciders
 from holdfast.cli.waits import now_of
 from holdfast.errors import HoldfastError
+from holdfast.hints import hint, resume_hint
 from holdfast.history import (
     DoubtInfo,
     Receipt,
@@ -179,7 +180,7 @@ def _header(shown: Shown, has_color: bool) -> str:
     facts = [
         f"thread {clean(info.thread_id, one_line=True)}",
         paint(verified, "green" if checked.is_ok else "red", has_color),
-        code,
+        clean(code, one_line=True),
         amount(info.cost),
     ]
     return "  ".join([*title, paint(status, style, has_color)]) + "\n" + "  ".join(part for part in facts if part)
@@ -188,11 +189,16 @@ def _header(shown: Shown, has_color: bool) -> str:
 def _doubt_lines(shown: Shown) -> list[str]:
     lines = []
     for doubt in shown.doubts:
-        lines.append(f"◈ {doubt.key} may or may not have happened: {clean(doubt.cause, one_line=True)}")
-        lines.append(
-            f"  holdfast resolve {shown.info.id} '{doubt.key}' --happened RESULT | --not-happened | --fail MESSAGE"
-        )
+        lines.append(clean(f"◈ {doubt.key} may or may not have happened: {doubt.cause}", one_line=True))
+        lines += [f"  {step}" for step in ways_to_settle(shown.info.id, doubt.key)]
     return lines
+
+
+def ways_to_settle(run_id: str, key: str) -> tuple[str, str, str]:
+    """The commands that say what became of a call."""
+    verdicts = (("--happened", "RESULT"), ("--not-happened",), ("--fail", "MESSAGE"))
+    first, second, third = (hint("resolve", run_id, key, options=each) for each in verdicts)
+    return first, second, third
 
 
 def _receipt_lines(receipts: list[Receipt]) -> list[str]:
@@ -215,9 +221,9 @@ def _receipt_lines(receipts: list[Receipt]) -> list[str]:
 
 def _next_lines(info: RunInfo) -> list[str]:
     if info.is_lost:
-        return ["", f"Go on with: holdfast resume {info.id} FILE"]
+        return ["", f"Go on with: {resume_hint(info.id)}"]
     if info.status == "failed":
-        return ["", f"Try again with: holdfast resume {info.id} FILE --retry"]
+        return ["", f"Try again with: {resume_hint(info.id, options=('--retry',))}"]
     if info.status == "blocked":
         reason = info.reason or {}
         told = [clean(str(reason[k]), one_line=True) for k in ("detail", "advice") if reason.get(k)]

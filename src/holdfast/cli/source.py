@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 import sys
-import tomllib
 import traceback
 import typing
 from collections.abc import Iterable
@@ -20,7 +19,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.cli.failure import FAILED, USAGE, Failure
-from holdfast.cli.given import parse_json, text_of
+from holdfast.cli.given import parse_json, read_json, text_of
+from holdfast.cli.project import Project, check_ours, find_project
+from holdfast.cli.text import clean
 from holdfast.verbs.child import Agent, Call
 
 Found = dict[str, Agent[..., Any]]
@@ -32,13 +33,17 @@ Found = dict[str, Agent[..., Any]]
 def split_source(given: str) -> tuple[str, str | None]:
     """`FILE.py:AGENT` or `module:AGENT` in its parts; the agent may be missing."""
     place, colon, name = given.rpartition(":")
-    return (place, name) if colon and place and "/" not in name and os.sep not in name else (given, None)
+    is_path = "/" in name or name.endswith(".py")  # a file's name may have a colon in it
+    return (place, name) if colon and place and not is_path else (given, None)
 
 
 def is_source(given: str) -> bool:
     """Does it name code, and not a run?"""
     place, name = split_source(given)
-    return place.endswith(".py") or (name is not None and importlib.util.find_spec(place.partition(".")[0]) is not None)
+    if place.endswith(".py"):
+        return True
+    package = place.partition(".")[0]
+    return name is not None and package.isidentifier() and importlib.util.find_spec(package) is not None
 
 
 def load(given: str) -> tuple[ModuleType, str | None]:
@@ -56,22 +61,28 @@ def load(given: str) -> tuple[ModuleType, str | None]:
         module_name, folder = place, Path.cwd()
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    return _import(module_name, given, path), name
+    return _import(module_name, given, path, is_alone=path is not None and folder == path.parent), name
 
 
 def _module_of(path: Path) -> tuple[str, Path]:
-    """The name to import a file by, and the folder that must be on `sys.path`: above all packages it is in."""
+    """The name to import a file by, and the folder that must be on `sys.path`: above all packages it is in.
+
+    An `__init__.py` is executed too, so one that is neither ours nor of whom the file belongs to ends the package:
+    anybody can put one into a folder that all may write.
+    """
+    owners = {0, os.geteuid(), path.stat().st_uid}
     parts, folder = [path.stem], path.parent
-    while (folder / "__init__.py").exists():
+    while (start := folder / "__init__.py").exists() and start.stat().st_uid in owners:
         parts.insert(0, folder.name)
         folder = folder.parent
     return ".".join(parts), folder
 
 
-def _import(name: str, given: str, path: Path | None) -> ModuleType:
+def _import(name: str, given: str, path: Path | None, *, is_alone: bool) -> ModuleType:
+    """`is_alone`: it is a file that is in no package."""
     try:
         known = sys.modules.get(name)
-        if path is not None and "." not in name and (known is None or getattr(known, "__file__", None) != str(path)):
+        if path is not None and is_alone and (known is None or getattr(known, "__file__", None) != str(path)):
             # A file may have the name of a module that is loaded already, or no name that can be imported.
             name = name if known is None and name.isidentifier() else f"holdfast_file_{name}"
             spec = importlib.util.spec_from_file_location(name, path)
@@ -131,30 +142,35 @@ def _listed(found: Iterable[str]) -> str:
     return f"it has the agents {names}" if names else "it has no agent (a function decorated with @hf.agent)"
 
 
-def known_agents(sources: Iterable[str], app: str | None) -> Found:
-    """The agents of the sources given, of --app, of HOLDFAST_APP, or of pyproject.toml, whichever is given first."""
+def known_agents(sources: Iterable[str], app: str | None) -> tuple[Found, Project]:
+    """The agents of the sources given, of --app, of HOLDFAST_APP, or of pyproject.toml, whichever is given first.
+
+    And the project, if it was asked for them.
+    """
     given = [*sources] or [each for each in (app or os.environ.get("HOLDFAST_APP") or "").split(",") if each]
+    project = Project() if given else find_project(Path.cwd())
+    if project.agents:
+        print(clean(f"Agents of {project.file}: {', '.join(project.agents)}", one_line=True), file=sys.stderr)
     found: Found = {}
-    for each in given or _configured():
+    for each in given or [_of_project(project, each) for each in project.agents]:
         module, name = load(each)
         inside = agents_in(module)
         if name is not None and name not in inside and not isinstance(vars(module).get(name), Agent):
             raise Failure(f"{each}: there is no agent {name!r}; {_listed(inside)}.", USAGE)
         found |= inside
-    return found
+    return found, project
 
 
-def _configured() -> list[str]:
-    """`agents` in `[tool.holdfast]` of the nearest pyproject.toml; paths are relative to it."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        file = folder / "pyproject.toml"
-        if file.is_file():
-            try:
-                listed = tomllib.loads(file.read_text()).get("tool", {}).get("holdfast", {}).get("agents", [])
-            except (OSError, ValueError) as error:
-                raise Failure(f"{file} cannot be read: {error}.", USAGE) from error
-            return [str(folder / each) if split_source(each)[0].endswith(".py") else each for each in listed]
-    return []
+def _of_project(project: Project, given: str) -> str:
+    """What a project names: a path is relative to its file, and must be as trustworthy."""
+    place, name = split_source(given)
+    if not place.endswith(".py"):
+        return given
+    assert project.file is not None
+    path = project.file.parent / place
+    if path.exists():
+        check_ours(project, path)
+    return str(path) if name is None else f"{path}:{name}"
 
 
 # arguments
@@ -203,7 +219,7 @@ def _typed(agent: Agent[..., Any], signature: inspect.Signature, arguments: tupl
 def _from_text(annotation: Any, text: str, name: str) -> Any:
     if annotation in (Any, object):
         try:
-            return json.loads(text)
+            return read_json(text)
         except ValueError:
             return text
     adapter = _adapter(annotation, name)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from holdfast.cli.candidates import candidates
 from holdfast.cli.failure import NOT_FOUND, Failure
 from holdfast.cli.setup import Setup
 from holdfast.config import Settings, store_url
@@ -69,7 +70,7 @@ def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str
 
     async def find(store: Store) -> list[CompletionItem]:
         rows = await store.runs(RunFilter(id_prefix=incomplete or None, limit=30))
-        return [CompletionItem(row.id, help=f"{row.agent} {row.status}") for row in rows]
+        return candidates((row.id, f"{row.agent} {row.status}") for row in rows)
 
     try:
         return with_store(setup, find)

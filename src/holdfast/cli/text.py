@@ -8,11 +8,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.characters import escaped
 from holdfast.model import Status
-
-#: Control characters (C0 but tab and newline, DEL, C1), what reorders text, and lone surrogates.
-_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_JSON_HARMFUL = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _STYLES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "dim": 2, "bold": 1}
 
@@ -34,21 +31,19 @@ LOST = ("↯", "cut off", "yellow")
 
 
 def clean(text: str, *, one_line: bool = False) -> str:
-    """The text with everything a terminal would act upon made visible."""
+    """The text with everything visible that a terminal would act upon or show nothing of."""
     if one_line:
         text = re.sub(r"\s+", " ", text).strip()
-    return _HARMFUL.sub(lambda m: _escaped(m[0]), text.replace("\r\n", "\n"))
+    return escaped(text.replace("\r\n", "\n"))
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
     """JSON that can be read by people and cannot do anything to their terminal."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return _JSON_HARMFUL.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+    return escaped(json.dumps(value, ensure_ascii=False, indent=indent), _in_json)
 
 
-def _escaped(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+def _in_json(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def paint(text: str, style: str, has_color: bool) -> str:

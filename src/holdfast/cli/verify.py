@@ -47,7 +47,9 @@ def verify_command(setup: Setup, run: str | None, every: bool) -> int:
         async for run_id in _all_runs(store):
             found.append(await verify(store, run_id))
             if sys.stderr.isatty() and len(found) % 100 == 0:
-                print(f"\r{count(len(found), 'run')} …", end="", file=sys.stderr, flush=True)
+                print(f"\r\x1b[K{count(len(found), 'run')} …", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         return found, [p for p in await store.check() if is_damage(p)]
 
     checked, problems = with_store(setup, read)
@@ -79,17 +81,15 @@ def is_damage(problem: str) -> bool:
 def _print(setup: Setup, checked: list[Verification], problems: list[str]) -> None:
     has_color = setup.has_color(sys.stdout)
     for each in checked:
-        problem = clean(each.problem or "", one_line=True)
+        problem, run_id = clean(each.problem or "", one_line=True), clean(each.run_id, one_line=True)
         if not setup.is_table:
             seq = "" if each.seq is None else str(each.seq)
             print(
-                "\t".join(
-                    (each.run_id, "ok" if each.is_ok else "damaged", str(each.records), str(each.blobs), seq, problem)
-                )
+                "\t".join((run_id, "ok" if each.is_ok else "damaged", str(each.records), str(each.blobs), seq, problem))
             )
         elif not each.is_ok:
             where = f" seq {each.seq}" if each.seq is not None else ""
-            print(paint(f"✖ {each.run_id}{where}: {problem}", "red", has_color))
+            print(paint(f"✖ {run_id}{where}: {problem}", "red", has_color))
     for problem in problems:
         print(
             paint(f"✖ store: {clean(problem, one_line=True)}", "red", has_color),

@@ -16,6 +16,7 @@ from typing import Any, TypeVarTuple, Unpack
 
 import click
 
+from holdfast import faults
 from holdfast.app import Holdfast, connect
 from holdfast.cli.ages import seconds
 from holdfast.cli.failure import FAILED, OK, USAGE, Failure
@@ -84,9 +85,11 @@ def worker_command(
     events = Events(setup, shows_pid=is_child or processes is not None)
     with events, redirect_stdout(sys.stderr), Heartbeat(outlets(heartbeat)) as pulse:
         url = hidden(setup) if hide_url else setup.db
+        if not is_child and (switches := faults.switched_on()):
+            warn("environment.for_tests", switches=switches)
         if processes is not None:
             again = _child_command(setup, sources, queues, concurrency, drain_s, hide_url)
-            own = {URL: url} if hide_url and url else {}
+            own = {URL: url} if url else {}  # not as an argument: the list of processes shows those to everybody
             parent = Supervisor(again, processes, drain_s, environment=own, hears=pulse.is_needed)
             pulse.follow(parent.chorus.sign_us)
             return asyncio.run(parent.supervise())
@@ -121,7 +124,6 @@ def _child_command(
     given = [sys.executable, *([] if is_in_path else ["-P"]), "-m", "holdfast", "worker", *sources]
     given += [part for name in queues for part in ("--queue", name)]
     given += ["--concurrency", str(concurrency), "--drain-timeout", f"{drain_s:g}s"]
-    given += ["--db", setup.db] if setup.db else []
     return given + ["--json"] * setup.json + ["--no-color"] * setup.no_color + ["--hide-url"] * hide_url
 
 

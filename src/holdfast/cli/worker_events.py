@@ -89,6 +89,10 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "loop.blocked": _blocked,
     "loop.unblocked": _unblocked,
     "lease.stalled": _stalled,
+    "environment.for_tests": lambda fields: (
+        f"{', '.join(fields['switches'])} in the environment: for tests only; processes fail, or their clocks go "
+        "wrong, on purpose"
+    ),
     "lease.lost": lambda fields: f"somebody removed worker {fields['worker']}: its runs are no longer its own",
     "child.started": lambda fields: f"child {fields['child']} started (pid {fields['pid']})",
     "child.died": _child_died,

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from holdfast.codec import blob_digest
 from holdfast.codec.fastjson import encode_sorted
 from holdfast.errors import CorruptJournal
+from holdfast.hints import hint
 from holdfast.model import Mail, QuestionRow, Record, RunId, RunRow
 
 HASH_BYTES = 16
@@ -101,7 +102,7 @@ def check_row(row: RunRow) -> None:
     if row_digest(row) != row.digest:
         raise CorruptJournal(
             f"Run {row.id}: its row was changed outside Holdfast or damaged (digest {row.digest} does not fit). "
-            f"Nothing was executed. Compare with a backup; `holdfast verify {row.id}` shows the details.",
+            f"Nothing was executed. Compare with a backup; `{hint('verify', row.id)}` shows the details.",
             run_id=row.id,
         )
 
@@ -159,7 +160,7 @@ def check_question(question: QuestionRow) -> None:
     if question_digest(question) != question.digest:
         raise CorruptJournal(
             f"Run {question.run_id}: question {question.id} was changed outside Holdfast or damaged. Do not answer it; "
-            f"`holdfast verify {question.run_id}` shows whether the run is sound.",
+            f"`{hint('verify', question.run_id)}` shows whether the run is sound.",
             run_id=question.run_id,
         )
 
@@ -167,7 +168,7 @@ def check_question(question: QuestionRow) -> None:
 def _broken(row: RunRow, seq: int, what: str) -> CorruptJournal:
     return CorruptJournal(
         f"Run {row.id}: {what} (seq {seq} of {row.head_seq}). The run is quarantined; nothing was executed. "
-        f"Other runs are not affected. `holdfast verify {row.id}` shows the details.",
+        f"Other runs are not affected. `{hint('verify', row.id)}` shows the details.",
         run_id=row.id,
         seq=seq,
     )

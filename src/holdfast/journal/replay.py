@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.hints import hint
 from holdfast.journal.leftovers import Leftovers, is_unasked, may_be
 from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
 
@@ -411,5 +412,5 @@ def mismatch(
         "recorded": left,
         "attempted": list(attempted),
         "advice": 'Nothing was executed. Guard the new code with `if hf.patched("some-id"):`, restore the call, '
-        f"or settle an open effect with `holdfast resolve {run_id} KEY …`; then `holdfast resume {run_id}`.",
+        f"or settle an open effect with `{hint('resolve', run_id, 'KEY')}`; then `{hint('resume', run_id)}`.",
     }

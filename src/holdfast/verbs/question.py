@@ -21,6 +21,7 @@ from holdfast.codec import Coder, coder_for, digest, encode_error, read_outside,
 from holdfast.context import RunContext
 from holdfast.data import data
 from holdfast.errors import Declined, Fenced, Undecodable, UsageError
+from holdfast.hints import hint
 from holdfast.journal.integrity import seal_question
 from holdfast.model import Kind, QuestionRow, QuestionState
 from holdfast.pending import until_cancelled
@@ -156,7 +157,7 @@ def _notification(key: str) -> str:
 
 async def _notify(run: RunContext, key: str, form: _Form, notify: Notify) -> None:
     question = question_id(run, key)
-    asked = Asked(question, form.prompt, run.id, f"{run.id}@{run.thread_id}", f"holdfast answer {question}")
+    asked = Asked(question, form.prompt, run.id, f"{run.id}@{run.thread_id}", hint("answer", question))
     await notify.with_options(key=_notification(key))(asked)
 
 

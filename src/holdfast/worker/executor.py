@@ -16,6 +16,7 @@ from holdfast.config import Settings
 from holdfast.context import RunContext
 from holdfast.errors import CorruptJournal, HoldfastError, RunNotFound, StoreError, UsageError
 from holdfast.handle import Run
+from holdfast.hints import resume_hint
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.integrity import check_blob, check_records, check_row, seal_row
 from holdfast.journal.recovery import PROVEN
@@ -315,7 +316,7 @@ class Executor:
         if agent is None:
             raise UsageError(
                 f"Run {run_id} is of agent {row.agent!r}, which this process does not know. "
-                f"Pass it to hf.connect(agents=[…]), or use `holdfast resume FILE:{row.agent} {run_id}`."
+                f"Pass it to hf.connect(agents=[…]), or use `{resume_hint(run_id, f'FILE:{row.agent}')}`."
             )
         if row.status not in FINAL:
             # A retry that died between its claim and its first record: the journal still ends where the run did.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.hints import hint
 from holdfast.model import FINAL, Kind, Record, RunRow
 
 
@@ -29,5 +30,5 @@ def crash_loop(row: RunRow, records: list[Record]) -> dict[str, Any]:
         "why": "crash loop",
         "detail": f"{row.claims} processes took this run and died without getting further; "
         f"the last call recorded is {last or 'none'}.",
-        "advice": f"Find out what kills the process, then `holdfast resume {row.id}`.",
+        "advice": f"Find out what kills the process, then `{hint('resume', row.id)}`.",
     }
