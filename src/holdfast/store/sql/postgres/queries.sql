@@ -37,11 +37,12 @@ durable (level) AS MATERIALIZED (
 
 -- fragment: filters
 -- The conditions of model.RunFilter that no index was chosen for, the order, and where in it a list begins and ends:
--- these are bounds of every index that has the order, so they always have a value.
-($2::text IS NULL OR agent = $2)
-  AND ($3::text IS NULL OR thread_id = $3)
-  AND ($4::text IS NULL OR parent_id = $4)
-  AND ($5::text IS NULL OR queue = $5)
+-- these are bounds of every index that has the order, so they always have a value. A plain column would match its own
+-- index, and without statistics the planner takes that one.
+($2::text IS NULL OR agent || '' = $2)
+  AND ($3::text IS NULL OR thread_id || '' = $3)
+  AND ($4::text IS NULL OR parent_id || '' = $4)
+  AND ($5::text IS NULL OR queue || '' = $5)
   AND created_at >= $6::bigint AND (created_at, id) < ($7::bigint, $8::text)
   AND ($10::text[] IS NULL OR owner = ANY ($10))
   AND ($11::text IS NULL OR (id >= $11 AND id < $11 || chr(1114111)))
