@@ -125,11 +125,18 @@ class Store(Protocol):
         ...
 
     async def claim(
-        self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None
+        self,
+        row: RunRow,
+        *,
+        owner: WorkerId,
+        expected_epoch: int,
+        expected_owner: WorkerId | None,
+        limits: Mapping[str, Limit] | None = None,
     ) -> bool:
         """Make `owner` the owner and `row` (which carries the new epoch) the state, if epoch and owner are as expected.
 
-        Counts the claim: `claims` goes up by one in the same commit.
+        Counts the claim: `claims` goes up by one in the same commit. `limits` as for `claim_many`. If somebody is
+        writing to the run, that is waited for.
         """
         ...
 

@@ -257,13 +257,19 @@ class PostgresStore(Retention, AtHome):
         return row
 
     async def claim(
-        self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None
+        self,
+        row: RunRow,
+        *,
+        owner: WorkerId,
+        expected_epoch: int,
+        expected_owner: WorkerId | None,
+        limits: Mapping[str, Limit] | None = None,
     ) -> bool:
         claim = Claim(row, expected_epoch, expected_owner)
 
         async def work(connection: Any, again: bool) -> bool:
             (won,) = await apply.claim_many(
-                connection, self._queries, [claim], owner, limits={}, waits=True, again=again
+                connection, self._queries, [claim], owner, limits=limits or {}, waits=True, again=again
             )
             return won
 

@@ -375,12 +375,16 @@ class SqliteStore(Retention, Health, AtHome):
         return await future
 
     async def claim(
-        self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None
+        self,
+        row: RunRow,
+        *,
+        owner: WorkerId,
+        expected_epoch: int,
+        expected_owner: WorkerId | None,
+        limits: Mapping[str, Limit] | None = None,
     ) -> bool:
-        def work(transaction: Transaction, again: bool) -> bool:
-            return transaction.claim(row, owner, expected_epoch, expected_owner, again=again)
-
-        return await self._write(work, _CLAIM_POINTS)
+        claim = Claim(row, expected_epoch, expected_owner)
+        return (await self.claim_many([claim], owner=owner, limits=limits))[0]
 
     async def claim_many(
         self, claims: Sequence[Claim], *, owner: WorkerId, limits: Mapping[str, Limit] | None = None

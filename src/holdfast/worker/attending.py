@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.clock import monotonic_us, now_us
-from holdfast.errors import CorruptJournal, HoldfastError, StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.host import Timer
-from holdfast.model import FINAL, RunFilter, RunRow, Status
+from holdfast.model import FINAL, RunFilter, RunId, RunRow, Status
 from holdfast.telemetry import warn
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
-from holdfast.worker.queues import choose, limits, next_cursor, permitted, starts
+from holdfast.worker.queues import choose, next_cursor
 from holdfast.worker.reach import Reach
 from holdfast.worker.strays import Strays
 
@@ -53,6 +53,7 @@ class Attendant:
         self._looks = 0
         self._found = 0
         self._missing: set[Execution] = set()
+        self._told: dict[RunId, str] = {}
         self._reach = Reach(executor.store)
         self._strays = Strays(executor.store, executor.pasts)
         self.queues: Sequence[str] | None = None  #: to take runs from; None: all
@@ -170,17 +171,8 @@ class Attendant:
                 ready = ready[self._skip :]  # another worker is at the first ones
             states = await executor.queues.load()
             chosen = choose(ready, states=states, slots=free, now=now, cursor=self._cursor)
-            granted: dict[str, int] = {}
-            wanted = starts(row for row in chosen if (s := states.get(row.queue)) is not None and s.rate is not None)
-            if wanted:
-                granted = await executor.queues.reserve(wanted, now)
-                chosen = permitted(chosen, starts(chosen) | granted)
             self._cursor = next_cursor(chosen, self._cursor, ready)
-            taken = await executor.take_many(chosen, proofs={}, limits=limits(states))
-            if wanted:
-                used = starts(row for row in chosen if row.id in taken)
-                unused = {name: count - used.get(name, 0) for name, count in granted.items()}
-                await executor.queues.give_back(unused, now)
+            taken = await executor.take_many(chosen)
             self._found += len(taken)
             self._skip = min(len(chosen) * 2, _AT_ONCE) if len(taken) * 2 < len(chosen) else 0
             # Others may have been quicker, or the queues are full: then nothing is to be had before some run ends.
@@ -199,6 +191,7 @@ class Attendant:
 
     async def _take_own(self) -> None:
         due: list[int] = []
+        ready: list[RunRow] = []
         executor = self._executor
         for run_id in list(executor.started):
             row = await self._store.run(run_id) if executor.local(run_id) is None else None
@@ -208,16 +201,22 @@ class Attendant:
                 executor.started.discard(run_id)
             elif row.owner is None and row.wake_at is not None:
                 if row.wake_at <= now_us():
-                    await self._take_one(row)
+                    ready.append(row)
                 else:
                     due.append(row.wake_at)
+        taken = await executor.take_many(ready)
+        self._found += len(taken)
+        for row in ready:
+            if row.id not in taken:
+                await self._tell_obstacle(row)
         self._wake_at(min(due, default=None))
 
-    async def _take_one(self, row: RunRow) -> None:
-        try:
-            self._found += await self._executor.take_up(row.id)
-        except CorruptJournal as error:
-            warn("run.quarantined", run=row.id, error=str(error))
+    async def _tell_obstacle(self, row: RunRow) -> None:
+        """Somebody waits for this very run, and has not asked about its queue."""
+        why = await self._executor.admission.obstacle(row)
+        if why and self._told.get(row.id) != why:
+            self._told[row.id] = why
+            warn("run.held_back", run=row.id, why=why, advice="it goes on when its queue lets it; see holdfast queues")
 
     # runs that others left
 
@@ -249,7 +248,7 @@ class Attendant:
         taken = [row for row in lost if row.parent_id is not None] + roots
         for start in range(0, len(taken), _AT_ONCE):
             part = taken[start : start + _AT_ONCE]
-            self._found += len(await executor.take_many(part, proofs=proofs, limits={}))
+            self._found += len(await executor.take_many(part, proofs=proofs))
 
     def _without_suspects(self, lost: list[RunRow]) -> list[RunRow]:
         """Of runs whose processes keep dying few are taken at a time, so that one that kills does not discredit others.

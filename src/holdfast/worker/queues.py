@@ -23,7 +23,7 @@ from datetime import datetime
 from holdfast import clock
 from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
-from holdfast.model import Definition, Limit, RunRow
+from holdfast.model import UNBEGUN, Definition, Limit, RunRow
 from holdfast.store.base import Store
 from holdfast.telemetry import warn
 
@@ -113,7 +113,7 @@ def _whole(value: object) -> int | None:
 
 def is_start(row: RunRow) -> bool:
     """Whether claiming the run starts it; else it goes on after a wait."""
-    return row.head_seq <= 1
+    return row.head_seq <= 1 or bool(row.summary.get(UNBEGUN))
 
 
 def choose(

@@ -130,18 +130,6 @@ VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]
 -- Which of these ids exist.
 SELECT CAST(json_group_array(id) AS BLOB) FROM runs WHERE id IN (SELECT value FROM json_each(?))
 
--- name: claim_run
--- Take a run over. The epoch only rises, and the head must be the one that the new row was made from.
-UPDATE runs
-SET updated_at = :updated_at, status = :status, reason = :reason, wake_at = :wake_at, generation = :generation,
-    epoch = :epoch, summary = :summary, digest = :digest, owner = :owner, claims = claims + 1
-WHERE id = :id AND epoch = :expected_epoch AND :epoch > :expected_epoch AND owner IS :expected_owner
-  AND head_seq = :head_seq AND head_hash = :head_hash
-
--- name: is_claimed
--- Whether this very claim is what is stored.
-SELECT 1 FROM runs WHERE id = :id AND epoch = :epoch AND owner = :owner AND digest = :digest
-
 -- name: claimable
 -- Which of these runs are as a claim expects them: place in the list, run, new epoch, head, expected epoch and owner.
 SELECT CAST(json_group_array(v.column1) AS BLOB)
