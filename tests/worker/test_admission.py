@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.app import run_async
 from holdfast.model import Kind
+from holdfast.verbs.child import Agent
 from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.stores import nursery
@@ -41,9 +42,8 @@ world = World()
 
 
 @pytest.fixture(autouse=True)
-def a_new_world() -> Iterator[None]:
+def a_new_world() -> None:
     world.__init__()  # type: ignore[misc]
-    yield
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ async def waits(name: str) -> str:
 async def passer_by() -> None: ...
 
 
-AGENTS = [works, breaks, changes, waits, passer_by]
+AGENTS: list[Agent[..., Any]] = [works, breaks, changes, waits, passer_by]
 
 
 async def all_was_looked_at(app: hf.Holdfast) -> None:

@@ -208,17 +208,25 @@ class Store(Protocol):
         ...
 
     async def ready(
-        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str = ""
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] | None,
+        now: int,
+        limit: int,
+        after: str = "",
+        closed: Sequence[str] = (),
     ) -> list[RunRow]:
         """Unowned runs of these agents that may be claimed: their `wake_at` has come.
 
-        Queued ones: for each queue (of these; None means any) and key, in the order of priority (higher first) and
-        `wake_at`, evenly from all keys if there are more than `limit`; keys come in order, starting behind the key
-        `after` and wrapping around, so a caller can be fair with a moving cursor. Also parked ones (sleeping, waiting,
-        in doubt) of these queues whose time has come, earliest first.
+        Queued ones: for each queue (of these, None means any, and not of those that are `closed`) and key, in the order
+        of priority (higher first) and `wake_at`, evenly from all keys if there are more than `limit`; keys come in
+        order, and queues with the same key by name, starting behind the place `after` and wrapping around, so a caller
+        can be fair with a moving cursor (`store.lines.place`). Also parked ones (sleeping, waiting, in doubt) of these
+        queues whose time has come, earliest first.
         In the answer the parked ones come first, then the first of each key, the second of each key, and so on. If
         there are more than `limit`, each sort gets at least half, and queues take turns: what cannot be claimed now,
-        because its queue is paused or full, hides nobody else.
+        because its queue is full, does not hide the next queue.
         What it costs does not grow with the number of runs that wait; only past thousands that are due does it grow
         with those that stand in the same line and are not due, or are another worker's agents'.
         """

@@ -323,11 +323,17 @@ class PostgresStore(Retention, AtHome):
         return await self._read(lambda reads: reads.load_many(run_ids))
 
     async def ready(
-        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str = ""
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] | None,
+        now: int,
+        limit: int,
+        after: str = "",
+        closed: Sequence[str] = (),
     ) -> list[RunRow]:
-        return await self._read(
-            lambda reads: reads.ready(agents=agents, queues=queues, now=now, limit=limit, after=after)
-        )
+        which = (list(agents), None if queues is None else list(queues), now, list(closed))
+        return await self._read(lambda reads: reads.ready(which, limit=limit, after=after))
 
     async def next_wake(self) -> int | None:
         return await self._read(lambda reads: reads.next_wake())

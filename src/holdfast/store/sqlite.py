@@ -436,11 +436,17 @@ class SqliteStore(Retention, Health, AtHome):
         return await self._read(lambda connection: reads.load_many(connection, run_ids))
 
     async def ready(
-        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str = ""
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] | None,
+        now: int,
+        limit: int,
+        after: str = "",
+        closed: Sequence[str] = (),
     ) -> list[RunRow]:
-        return await self._read(
-            lambda connection: reads.ready(connection, agents=agents, queues=queues, now=now, limit=limit, after=after)
-        )
+        which = reads.asked(agents, queues, closed, now)
+        return await self._read(lambda connection: reads.ready(connection, which, limit=limit, after=after))
 
     async def next_wake(self) -> int | None:
         return await self._read(reads.next_wake)

@@ -16,12 +16,12 @@ from holdfast.model import FINAL, RunFilter, RunId, RunRow, Status
 from holdfast.telemetry import warn
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
-from holdfast.worker.queues import choose, next_cursor
+from holdfast.worker.queues import choose, closed, limits, next_cursor
 from holdfast.worker.reach import Reach
 from holdfast.worker.strays import Strays
 
 _AT_ONCE = 500  # runs claimed in one go
-_LEAST = 200  # runs looked at: a queue that is full or paused must not hide the others
+_LEAST = 200  # runs looked at: those of a queue that is full must not hide the others
 _IN_VAIN = 3  # claims in a row that got nothing
 _SUSPECT = 3  # claims without progress
 _TRIAL_US = 400_000  # for how long such a run is alone under suspicion
@@ -159,22 +159,34 @@ class Attendant:
     async def _claim(self) -> None:
         executor = self._executor
         in_vain = 0
+        full: set[str] = set()
         while (free := min(executor.free_slots, _AT_ONCE)) > 0:
             now = now_us()
             limit = max(free, _LEAST) + self._skip
+            states = await executor.queues.load()
             ready = await self._store.ready(
-                agents=list(executor.agents), queues=self.queues, now=now, limit=limit, after=self._cursor
+                agents=list(executor.agents),
+                queues=self.queues,
+                now=now,
+                limit=limit,
+                after=self._cursor,
+                closed=[*closed(states, now), *full],
             )
             if not ready:
                 break
-            if len(ready) == limit:
+            there_are_more = len(ready) == limit
+            if there_are_more:
                 ready = ready[self._skip :]  # another worker is at the first ones
-            states = await executor.queues.load()
             chosen = choose(ready, states=states, slots=free, now=now, cursor=self._cursor)
             self._cursor = next_cursor(chosen, self._cursor, ready)
             taken = await executor.take_many(chosen)
             self._found += len(taken)
             self._skip = min(len(chosen) * 2, _AT_ONCE) if len(taken) * 2 < len(chosen) else 0
+            left = {row.queue for row in chosen if row.id not in taken}
+            found_full = (left & limits(states).keys()) - full
+            full |= found_full
+            if there_are_more and found_full:
+                continue  # however many queues are full, they hide no other
             # Others may have been quicker, or the queues are full: then nothing is to be had before some run ends.
             in_vain = 0 if taken else in_vain + 1
             if in_vain == _IN_VAIN or (len(taken) < free and not self._skip):

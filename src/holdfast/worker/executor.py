@@ -366,9 +366,7 @@ class Executor:
         elif act is not None and row.owner is None and row.status not in (Status.waiting, Status.sleeping):
             await control.requeue(self.store, row.id, by=act[0], note=act[1])
 
-    async def take_many(
-        self, rows: Sequence[RunRow], *, proofs: Mapping[WorkerId, str] | None = None
-    ) -> set[RunId]:
+    async def take_many(self, rows: Sequence[RunRow], *, proofs: Mapping[WorkerId, str] | None = None) -> set[RunId]:
         """Claim runs, load them and execute them here, in a few transactions; those that were claimed.
 
         `proofs`: why the owners of those that have one do not hold them any more.

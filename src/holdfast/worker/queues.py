@@ -25,13 +25,12 @@ from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
 from holdfast.model import UNBEGUN, Definition, Limit, RunRow
 from holdfast.store.base import Store
+from holdfast.store.lines import place
 from holdfast.telemetry import warn
 
 KIND = "queue"
 _FRESH_US = 1_000_000
 _ATTEMPTS = 100
-#: Between a key and a queue in a cursor; sorts before all that a key may contain.
-_BETWEEN = "\x1f"
 
 #: Queued and running runs of a queue.
 Count = Callable[[str], Awaitable[tuple[int, int]]]
@@ -129,8 +128,8 @@ def choose(
     under way are not touched.) A rate keeps back starts only: a run that goes on needs no permit.
 
     Not more are chosen from a queue than it could take if nothing else ran: so one that is full does not use up the
-    slots of others. For that, `ready` has to hold more than `slots` runs, some of each queue: `Store.ready` goes from
-    queue to queue, so its limit must exceed the number of queues.
+    slots of others. For that, `ready` has to hold more than `slots` runs, some of each queue, and none of those that
+    are known to be closed: see `closed`.
 
     Example: `choose(await store.ready(...), states=await queues.load(), slots=4, now=now, cursor="")`
     """
@@ -141,7 +140,7 @@ def choose(
             lines.setdefault((row.queue_key, row.queue), []).append(row)
     for line in lines.values():
         line.sort(key=lambda row: (-row.priority, is_start(row), row.wake_at or 0, row.created_at, row.id))
-    order = sorted(lines, key=lambda key: (_cursor(*key) <= cursor, key))
+    order = sorted(lines, key=lambda key: (place(*key) <= cursor, key))
     left = _Room(states, now)
     chosen: list[RunRow] = []
     turn = 0
@@ -151,6 +150,14 @@ def choose(
         chosen += [row for row in heads if left.take(row)]
         turn += 1
     return chosen[: max(slots, 0)]
+
+
+def closed(states: Mapping[str, QueueState], now: int) -> list[str]:
+    """The queues that let nobody go. They are not even looked at: however many there are, they hide no other.
+
+    Example: `await store.ready(..., closed=closed(states, now))`
+    """
+    return [name for name, state in states.items() if not state.is_open(now)]
 
 
 class _Room:
@@ -181,10 +188,6 @@ class _Room:
         return True
 
 
-def _cursor(queue_key: str, queue: str) -> str:
-    return f"{queue_key}{_BETWEEN}{queue}"
-
-
 def next_cursor(chosen: Sequence[RunRow], cursor: str, ready: Sequence[RunRow] = ()) -> str:
     """Where to begin next time: behind the last one chosen. `Store.ready(after=…)` takes it as well.
 
@@ -193,7 +196,7 @@ def next_cursor(chosen: Sequence[RunRow], cursor: str, ready: Sequence[RunRow] =
     Example: `cursor = next_cursor(chosen, cursor, ready)`
     """
     last = chosen or ready
-    return _cursor(last[-1].queue_key, last[-1].queue) if last else cursor
+    return place(last[-1].queue_key, last[-1].queue) if last else cursor
 
 
 def limits(states: Mapping[str, QueueState]) -> dict[str, Limit]:

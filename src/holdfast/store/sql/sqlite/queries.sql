@@ -323,10 +323,14 @@ wake_groups (queue, agent, status) AS (
         (SELECT id FROM runs INDEXED BY runs_by_wake
          WHERE owner IS NULL AND wake_at IS NOT NULL AND queue > last.queue ORDER BY queue, agent, status LIMIT 1)))
 
+-- fragment: asked_queues
+-- Those of the queues that are asked for, and let runs go.
+(:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+  AND queue NOT IN (SELECT value FROM json_each(:closed))
+
 -- fragment: asked_groups
 -- Those of the agents and queues that are asked for.
-agent IN (SELECT value FROM json_each(:agents))
-  AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+agent IN (SELECT value FROM json_each(:agents)) AND {asked_queues}
 
 -- name: ready_parked
 -- Parked runs whose time has come: the first of each group, of those the first of each queue, the second, and so on.
@@ -388,7 +392,7 @@ keys (queue, lap, key) AS (
     SELECT queue, 0, (SELECT min(queue_key) FROM runs INDEXED BY runs_in_line
                       WHERE {in_line} AND queue = queues.queue AND queue_key > :after)
     FROM queues
-    WHERE queue IS NOT NULL AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+    WHERE queue IS NOT NULL AND {asked_queues}
     UNION ALL
     SELECT queue, iif(key IS NULL, 1, lap), CASE
         WHEN key IS NULL THEN (
@@ -402,7 +406,7 @@ keys (queue, lap, key) AS (
             WHERE {in_line} AND queue = keys.queue AND queue_key > keys.key AND queue_key <= :after)
         END
     FROM keys WHERE key IS NOT NULL OR lap = 0
-    LIMIT :most + (SELECT count(*) FROM queues)) -- the end of a first lap is a row too
+    LIMIT :most + 2 * (SELECT count(*) FROM queues)) -- one of each queue, and the end of a first lap is a row too
 SELECT CAST(json_group_array(json_array(queue, key)) AS BLOB) FROM keys WHERE key IS NOT NULL
 
 -- name: line_of_keys
