@@ -8,8 +8,9 @@ row per schedule, changed by compare-and-set only, and the order of things:
 2. Start these runs. Their ids come from the instant, and a start whose id exists changes nothing.
 3. Strike them out. If the process dies before, the schedule is due again within seconds, and another one does 2 and 3.
 
-So whatever was not claimed was not started. That is what makes rolling deploys safe: a new generation goes on behind
-what older ones have claimed, and no process that stood still in between can start anything that it did not claim.
+So whatever was not claimed was not started, by the calendar, by hand or by a backfill. That is what makes rolling
+deploys safe: a new generation goes on behind what older ones have claimed, and no process that stood still in between
+can start anything that it did not claim.
 
 A schedule that is removed stays as a row without a time, for the same reason: its ids must not be given out again.
 The decisions are in `timetable`.
@@ -227,17 +228,43 @@ class Schedules:
         """Start a run for every instant from `start` to `end` that has none, of any generation; those started.
 
         They are all started at once: give the schedule a queue to limit how many run at a time. Instants that are about
-        to fire by themselves are left to that. Cut off, it can be called again.
+        to fire by themselves are left to that. Cut off, it can be called again. If the schedule is declared anew
+        meanwhile, what is missing is started as it says then.
 
         Example: `await schedules.backfill("nightly", datetime(2026, 1, 1, tzinfo=UTC), datetime.now(UTC))`
         """
-        now = clock.now_us()
         if start.tzinfo is None or end.tzinfo is None:
             raise UsageError("backfill takes times with a time zone, such as datetime(2026, 1, 1, tzinfo=UTC).")
-        if end < start or as_us(end) > now:
+        began = clock.now_us()
+        if end < start or as_us(end) > began:
             raise UsageError(f"backfill takes a range of the past; got {start.isoformat()} to {end.isoformat()}.")
-        state = await self._settled(name)
-        first = -(-as_us(start) // SECOND_US) * SECOND_US - SECOND_US
+        started: builtins.list[RunId] = []
+        state, revision = await self._settled(name), -1
+        fires_itself = None if state.paused else state.next_at
+        missing: builtins.list[int] = []
+        while True:
+            state, now = await self._settled(name), clock.now_us()
+            due_at = state.due_at()
+            if due_at is not None and began < due_at <= now:
+                await self._fire(state, now)  # what is claimed here keeps others from it
+                continue
+            if state.revision != revision:  # somebody has changed it: perhaps another backfill, or a new generation
+                found = await self._missing(state, start, end)
+                missing = [each for each in found if fires_itself is None or each < fires_itself]
+            if not missing:
+                return started
+            batch, rest = missing[:_AT_ONCE], missing[_AT_ONCE:]
+            firing = tuple(Firing(run_id_of(state, instant), instant) for instant in batch)
+            claimed = replace(state, firing=firing)
+            if not await self._write(claimed, now):
+                continue
+            started += [RunId(each.run) for each in firing]
+            await self._finish(_next(claimed), at_once=True)
+            missing, revision = rest, state.revision + 2
+
+    async def _missing(self, state: ScheduleState, start: datetime, end: datetime) -> builtins.list[int]:
+        """The instants of a range that have no run."""
+        name, first = state.name, -(-as_us(start) // SECOND_US) * SECOND_US - SECOND_US
         upcoming = map(as_us, calendar.instants(state.cron, state.tz, as_time(first)))
         wanted = builtins.list(
             itertools.islice(itertools.takewhile(lambda each: each <= as_us(end), upcoming), MOST_BACKFILLED + 1)
@@ -248,15 +275,7 @@ class Schedules:
                 f"{end.isoformat()}; backfill a part of it at a time."
             )
         has_run = await self._stamps_with_runs(name, since=first - _SKEW_US)
-        due_at = None if state.paused else state.next_at
-        missing = [each for each in wanted if stamp(each) not in has_run and (due_at is None or each < due_at)]
-        firings = [Firing(run_id_of(state, each), each) for each in missing]
-        for batch in (firings[i : i + _AT_ONCE] for i in range(0, len(firings), _AT_ONCE)):
-            ends = await asyncio.gather(*(self._start(state, each) for each in batch), return_exceptions=True)
-            for error in ends:
-                if error is not None:
-                    raise error
-        return [RunId(each.run) for each in firings]
+        return [each for each in wanted if stamp(each) not in has_run]
 
     async def list(self) -> builtins.list[ScheduleInfo]:
         """All schedules, by name.
@@ -311,10 +330,19 @@ class Schedules:
                 found.append(run_id)
         return tuple(found)
 
-    async def _finish(self, state: ScheduleState) -> int:
-        """Start what is claimed and strike it out; if somebody else did so first, that is as good."""
-        for firing in state.firing:
-            await self._start(state, firing)
+    async def _finish(self, state: ScheduleState, *, at_once: bool = False) -> int:
+        """Start what is claimed and strike it out; if somebody else did so first, that is as good.
+
+        `at_once`: in no order.
+        """
+        if at_once:
+            ends = await asyncio.gather(*(self._start(state, each) for each in state.firing), return_exceptions=True)
+            for error in ends:
+                if error is not None:
+                    raise error
+        else:
+            for firing in state.firing:
+                await self._start(state, firing)
         await self._write(replace(state, firing=()), clock.now_us())
         return len(state.firing)
 
