@@ -33,6 +33,7 @@ class World:
         self.gates: dict[str, asyncio.Event] = {}
         self.breaks = True
         self.pays = True
+        self.is_slow = False
 
     def gate(self, name: str) -> asyncio.Event:
         return self.gates.setdefault(name, asyncio.Event())
@@ -69,6 +70,36 @@ async def pay() -> None: ...
 async def ship() -> None: ...
 
 
+@hf.effect
+async def doubted() -> None:
+    raise ConnectionError("who knows")
+
+
+@hf.effect(settle=0)
+async def slow() -> None:
+    world.begun.append("slow")
+    await world.gate("slow").wait()
+
+
+async def pays_or_ships() -> None:
+    if world.pays:
+        await pay()
+    else:
+        await world.gate("ships").wait()
+        await ship()
+
+
+async def is_slow() -> None:
+    if world.is_slow:
+        await slow()
+
+
+@hf.agent(queue="one")
+async def tangled() -> str:
+    await asyncio.gather(doubted(), is_slow(), pays_or_ships())
+    return "it"
+
+
 @hf.agent(queue="one")
 async def works(name: str) -> str:
     return await act(name)
@@ -98,7 +129,7 @@ async def waits(name: str) -> str:
 async def passer_by() -> None: ...
 
 
-AGENTS: list[Agent[..., Any]] = [works, breaks, changes, waits, passer_by]
+AGENTS: list[Agent[..., Any]] = [works, breaks, changes, waits, tangled, passer_by]
 
 
 async def all_was_looked_at(app: hf.Holdfast) -> None:
@@ -208,6 +239,30 @@ def test_a_retry_that_waits_for_its_queue_survives_the_process_that_was_asked(ur
             assert await run.status() == "queued"
             (opened,) = [r for r in await app._store.records(run.id) if r.kind == Kind.reopened]
             assert (opened.name, "the API is back" in (opened.payload or "")) == ("ada", True)
+            await app.resume_queue("one")
+            assert await run.result(timeout=60) == "it"
+
+    asyncio.run(main())
+
+
+def test_a_verdict_that_comes_while_a_run_is_being_blocked_has_it_wait_for_its_queue(url: str) -> None:
+    async def main() -> None:
+        async with hf.connect(url, agents=AGENTS) as app:
+            run = await app.start(tangled())
+            await until(run, "in_doubt")
+            world.pays, world.is_slow = False, True
+            await run.resume()
+            await eventually(lambda: "slow" in world.begun)
+            world.gate("ships").set()  # which the journal does not have: the run is blocked once its effect has ended
+            await eventually(lambda: (here := app.executor.local(run.id)) is not None and here.run.dead)
+            await app.pause_queue("one")
+            (doubt,) = await run.in_doubt()
+            await doubt.resolve(hf.landed(None))
+            world.gate("slow").set()
+            await until(run, "queued")
+            await all_was_looked_at(app)
+            assert await run.status() == "queued"
+            world.pays = True
             await app.resume_queue("one")
             assert await run.result(timeout=60) == "it"
 

@@ -399,6 +399,10 @@ class Store(Protocol):
         """Now, on the clock that leases are measured with."""
         ...
 
+    def wall_clock_us(self) -> int:
+        """The time of day where the data is, as far as it is known here."""
+        ...
+
     # for doctor, verify, migrate and backup
     async def check(self) -> list[str]:
         """Problems found by the store's own integrity check; empty when sound."""

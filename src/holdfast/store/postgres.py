@@ -473,6 +473,9 @@ class PostgresStore(Retention, AtHome):
         """The database's clock, as far as it is known here; never behind it."""
         return self._clock_ms()
 
+    def wall_clock_us(self) -> int:
+        return self._clock_ms() * 1000
+
     # for doctor and verify
 
     async def check(self) -> list[str]:

@@ -592,3 +592,6 @@ class SqliteStore(Retention, Health, AtHome):
 
     def lease_clock_ms(self) -> int:
         return clock.boottime_ms()
+
+    def wall_clock_us(self) -> int:
+        return clock.now_us()

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast.clock import monotonic_us, now_us
+from holdfast import control
+from holdfast.clock import AN_HOUR_US, is_ahead, monotonic_us, now_us
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.host import Timer
 from holdfast.model import FINAL, RunFilter, RunId, RunRow, Status
 from holdfast.telemetry import warn
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
+from holdfast.worker.jumps import Jumps
 from holdfast.worker.queues import choose, closed, limits, next_cursor
 from holdfast.worker.reach import Reach
 from holdfast.worker.strays import Strays
@@ -25,6 +27,8 @@ _LEAST = 200  # runs looked at: those of a queue that is full must not hide the 
 _IN_VAIN = 3  # claims in a row that got nothing
 _SUSPECT = 3  # claims without progress
 _TRIAL_US = 400_000  # for how long such a run is alone under suspicion
+_AHEAD = 1000  # runs looked through for times that are too far ahead
+_EVER = 2**62
 _LOST = 1000  # runs of dead workers looked at in one go
 
 
@@ -32,16 +36,22 @@ class Attendant:
     """The loop of one worker.
 
     `only_own`: it takes up nothing but the runs that were started or resumed by its own app.
-    `chores` are done with every sweep: schedules, events.
+    `chores` are done with every sweep: schedules, events. `remedies` put right what a wrong clock has written.
     """
 
     def __init__(
-        self, executor: Executor, *, only_own: bool, chores: Sequence[Callable[[int], Awaitable[object]]] = ()
+        self,
+        executor: Executor,
+        *,
+        only_own: bool,
+        chores: Sequence[Callable[[int], Awaitable[object]]] = (),
+        remedies: Sequence[Callable[[int], Awaitable[object]]] = (),
     ) -> None:
         self._executor = executor
         self._store = executor.store
         self._only_own = only_own
         self._chores = chores
+        self._remedies = remedies
         self._task: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._cursor = ""
@@ -55,6 +65,7 @@ class Attendant:
         self._missing: set[Execution] = set()
         self._told: dict[RunId, str] = {}
         self._reach = Reach(executor.store)
+        self._jumps = Jumps()
         self._strays = Strays(executor.store, executor.pasts)
         self.queues: Sequence[str] | None = None  #: to take runs from; None: all
         executor.nudge, executor.quiet = self.nudge, self.quiet
@@ -116,15 +127,36 @@ class Attendant:
         if is_sweep and self._reach.is_there:
             await self._take_over()
             for chore in self._chores:
-                if self._reach.is_there:
+                if self._reach.is_there and self._jumps.is_steady():
                     await self._do(chore)
         if not self._reach.is_there:
             return
         await self._hear(is_sweep=is_sweep)
+        if not self._jumps.is_steady():
+            return
         if self._only_own:
             await self._take_own()
         else:
+            if is_sweep and self._jumps.is_time_to_look():
+                await self._put_right()
             await self._claim()
+
+    async def _put_right(self) -> None:
+        """Look for times that a clock which was ahead has written. Whose own is not the store's is no judge of them."""
+        if abs(self._store.wall_clock_us() - now_us()) <= AN_HOUR_US:
+            for each in (*self._remedies, self._put_runs_right):
+                await self._do(each)
+
+    async def _put_runs_right(self, now: int) -> None:
+        """Have runs taken up that became ready by a clock that was ahead: theirs is a time that is far away."""
+        executor = self._executor
+        asked = await self._store.ready(agents=list(executor.agents), queues=self.queues, now=_EVER, limit=_AHEAD)
+        for row in asked:
+            was_ready = row.status is Status.queued and row.wake_at is not None and row.wake_at <= row.updated_at
+            if was_ready and row.wake_at is not None and row.wake_at > now and is_ahead(row.updated_at, now):
+                warn("run.ahead", run=row.id, why="a clock was ahead when it became ready; it is taken up now")
+                note = "it became ready by a clock that was ahead"
+                await control.requeue(self._store, row.id, by=executor.lease.worker_id, note=note)
 
     async def _do(self, chore: Callable[[int], Awaitable[object]]) -> None:
         """One that fails does not keep runs from being taken up."""

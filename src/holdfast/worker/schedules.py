@@ -41,6 +41,7 @@ from holdfast.worker.timetable import (
     ScheduleInfo,
     ScheduleState,
     as_us,
+    believed,
     checked,
     from_definition,
     info,
@@ -150,7 +151,8 @@ class Schedules:
                     if stored.firing and stored.content != wanted.content:
                         await self._finish(stored)
                         continue
-                    after = redeclared(stored, wanted, now)
+                    right = believed(stored, now)
+                    after = redeclared(right, wanted, now) or (right if right != stored else None)
             if after is None or await self._write(after, now):
                 return
         raise _contended(name)
@@ -172,6 +174,31 @@ class Schedules:
                     self._told.add((definition.name, definition.revision))
                     warn("schedule.failed", schedule=definition.name, error=f"{type(error).__name__}: {error}")
         return started
+
+    async def put_right(self, now: int) -> None:
+        """Have schedules go on that a clock which was ahead has taken to a time that is far away: they are never due.
+
+        Example: `await schedules.put_right(now_us())`
+        """
+        for definition in await self._store.definitions(KIND):
+            try:
+                state = from_definition(definition)
+            except StoreError:
+                continue  # told of when it is due
+            right = believed(state, now)
+            if state.removed or right == state:
+                continue
+            warn(
+                "schedule.ahead",
+                schedule=state.name,
+                decided_until=as_time(max(state.last_at, state.updated_at)).isoformat(),
+                goes_on="" if right.next_at is None else as_time(right.next_at).isoformat(),
+                why="a clock was ahead when this was written; times in between are not made up for",
+            )
+            if state.firing:
+                await self._finish(state)
+                state, right = _next(state), _next(right)
+            await self._write(replace(right, firing=()), now)
 
     async def next_due(self) -> int | None:
         """When the next schedule is due, µs; one that cannot fire here, and was told of, does not count.
@@ -384,7 +411,7 @@ class Schedules:
         """Write what `change` makes of the schedule, whoever else changes it meanwhile; what is stored now."""
         for _ in range(_ATTEMPTS):
             state, now = await self._settled(name), clock.now_us()
-            after = change(state, now)
+            after = change(believed(state, now), now)
             if after == state:
                 return state
             if await self._write(after, now):
