@@ -150,7 +150,12 @@ class Holdfast(Administration):
                 self._triggers.deliver_due,
                 self._retention.prune_due,
             )
-            self._attendant = Attendant(executor, only_own=self._only_own, chores=() if self._only_own else chores)
+            self._attendant = Attendant(
+                executor,
+                only_own=self._only_own,
+                chores=() if self._only_own else chores,
+                remedies=(self._schedules.put_right,),
+            )
             self._attendant.queues = self._queues
             self._attendant.begin()
             if not self._only_own:

@@ -1,7 +1,8 @@
 """Time; the only place it comes from.
 
 Tests move the wall clock: `shift_us` and `freeze` for this process, `HOLDFAST_TEST_CLOCK_SHIFT_S` (seconds, read once)
-for a process from its start. Durations and leases are of another clock, which nothing moves.
+for a process from its start; `jump_us` moves it as somebody would who sets the clock of the machine. Durations and
+leases are of another clock, which nothing moves.
 """
 
 from __future__ import annotations
@@ -30,6 +31,20 @@ _SLACK_US: Final = 2 * 3600 * 1_000_000
 def ready_us() -> int:
     """From when something may be claimed that is ready now: earlier than now, since clocks are put back."""
     return now_us() - _SLACK_US
+
+
+#: No two clocks that are right differ by as much, and none is set by as much while it is right.
+AN_HOUR_US: Final = 3600 * 1_000_000
+
+
+def is_ahead(at_us: int, now_us: int) -> bool:
+    """Is a time that was written as the present one too far in the future to be believed?"""
+    return at_us > now_us + AN_HOUR_US
+
+
+def offset_us() -> int:
+    """How much the wall clock is ahead of one that nobody sets; it changes when the clock of the machine is set."""
+    return time.time_ns() // 1000 + _jumped_us - boottime_ms() * 1000
 
 
 def monotonic_us() -> int:
@@ -74,6 +89,7 @@ def _shifted(by_us: int) -> Callable[[], int]:
 
 
 _shift_us = _shift_of_process()
+_jumped_us = 0
 _frozen_us: int | None = None
 _on_shift: list[Callable[[], None]] = []
 #: One name for all of it, so that a thread which looks meanwhile sees the old time or the new one.
@@ -91,6 +107,17 @@ def shift_us(by: int) -> None:
         _set(_shift_us, _frozen_us + by)
 
 
+def jump_us(by: int) -> None:
+    """Set the clock of the machine, as far as this process can see; nobody is told.
+
+    Example: `jump_us(400 * 86_400_000_000)` is what a wrong time server does.
+    """
+    global _jumped_us, _shift_us, _time_ns
+    _jumped_us += by
+    _shift_us += by
+    _time_ns = _shifted(_shift_us)
+
+
 def freeze(at_us: int) -> None:
     """Stop the wall clock of this process at a time."""
     _set(_shift_us, at_us)
@@ -102,7 +129,9 @@ def is_frozen() -> bool:
 
 
 def reset() -> None:
-    """Take back what `shift_us` and `freeze` did."""
+    """Take back what `shift_us`, `jump_us` and `freeze` did."""
+    global _jumped_us
+    _jumped_us = 0
     _set(_shift_of_process(), None)
 
 

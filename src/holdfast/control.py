@@ -31,6 +31,7 @@ from holdfast.journal.integrity import check_row, mail_digest, record_hash, seal
 from holdfast.journal.replay import Replay
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
 from holdfast.model import (
+    UNBEGUN,
     Append,
     Definition,
     Kind,
@@ -450,7 +451,9 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str, own
     act = _act(by, note, own_id)
     while True:
         row = await _existing(store, run_id)
-        if row.owner is not None or row.status.is_final or row.status is Status.queued:
+        if row.owner is not None or row.status.is_final:
+            return
+        if row.status is Status.queued and row.wake_at is not None and row.wake_at <= now_us():
             return
         noted: list[tuple[Kind, str, Any]] = [(Kind.noted, "requeued", act)]
         if (row.reason or {}).get("paused"):  # it was paused when it was blocked; it is to go on now
@@ -464,6 +467,18 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str, own
             wake_at=ready_us(),
         ):
             return
+
+
+async def reopen(store: Store, row: RunRow, superseded: Sequence[int], *, by: str, note: str) -> bool:
+    """Have any worker try a run again that failed or was cancelled; False if it was changed in between.
+
+    `superseded`: the numbers of the outcomes that ended it, which count no more.
+    """
+    opened = [(Kind.reopened, by, {"superseded": list(superseded), "note": note})]
+    is_open = await _amend(store, row, opened, status=Status.queued, reason=None, wake_at=ready_us())
+    if is_open:
+        store.ring()
+    return is_open
 
 
 async def block(store: Store, row: RunRow, reason: dict[str, Any]) -> bool:
@@ -582,6 +597,8 @@ async def _amend(
         summary = {k: v for k, v in row.summary.items() if k not in ("progress", "held", "cancelling")}
     elif cancels:
         summary = {**row.summary, "cancelling": True}
+    if row.head_seq <= 1 and not status.is_final:
+        summary = {**summary, UNBEGUN: True}
     changed = replace(
         row,
         status=status,

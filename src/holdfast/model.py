@@ -65,6 +65,9 @@ class Status(StrEnum):
 
 FINAL = frozenset({Status.done, Status.failed, Status.cancelled})
 
+#: In the summary of a run that nobody has claimed, and that has more than its first record: a person acted on it.
+UNBEGUN = "unbegun"
+
 _PARKED = frozenset({Status.queued, Status.sleeping, Status.waiting, Status.paused, Status.in_doubt, Status.blocked})
 
 #: What waits is woken up, or a person acts on it; it is blocked while it is moved to another store.
@@ -156,7 +159,7 @@ class RunRow:
     head_seq: int
     head_hash: bytes
     input_digest: str
-    summary: Mapping[str, Any]  #: {"steps", "effects", "input_tokens", "output_tokens", "cost", "now", "progress"}
+    summary: Mapping[str, Any]  #: {"steps", "effects", "input_tokens", "output_tokens", "cost", "now", "progress", …}
     owner: WorkerId | None
     claims: int  #: claims since the last one that appended a record
     mail: int  #: number of the last mail accepted for this run

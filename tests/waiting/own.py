@@ -66,6 +66,10 @@ async def _wait_for() -> None:
     await asyncio.wait_for(hf.receive(("never", str)), LATE)
 
 
+async def _wait_for_a_question() -> None:
+    await asyncio.wait_for(hf.ask("Well?"), LATE)
+
+
 async def _wait_for_branches() -> None:
     await asyncio.wait_for(asyncio.gather(hf.sleep(WEEK), hf.receive(("never", str))), LATE)
 
@@ -193,6 +197,7 @@ _ALL = (
     _timeout_around_branches,
     _timeout_that_was_moved,
     _wait_for,
+    _wait_for_a_question,
     _wait_for_branches,
     _wait,
     _fail_after,

@@ -204,7 +204,7 @@ def test_limits_can_be_changed_without_opening_what_is_paused_or_held(tmp_path: 
             await mine.hold("mail", NOW + 9 * SECOND)
             await mine.hold("mail", NOW + 5 * SECOND)
             await mine.set("mail", concurrency=3, per_key=1, rate=(10, 60))
-            expected = QueueState("mail", 3, 1, (10, 60.0), True, NOW + 9 * SECOND, 10.0, NOW, revision=3)
+            expected = QueueState("mail", 3, 1, (10, 60.0), True, NOW + 9 * SECOND, 10.0, NOW, 3, NOW)
             assert await other.load() == {"mail": expected}
             await mine.set("mail", concurrency=3, per_key=1, rate=(10, 60))
             assert (await mine.load())["mail"].revision == 3

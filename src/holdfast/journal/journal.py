@@ -278,14 +278,20 @@ class Journal:
 
     # the end of an execution
 
-    async def park(self, status: Status, reason: dict[str, Any], *, wake_at: int | None, mail: int) -> Applied:
+    async def park(
+        self, status: Status, reason: dict[str, Any], *, wake_at: int | None, mail: int, drops_open: bool = False
+    ) -> Applied:
         """Write what is pending together with a status to wait in, and give the run up, if it has seen all its mail.
 
-        `unread`: there is more mail, nothing was changed, and the run goes on.
+        `unread`: there is more mail, nothing was changed, and the run goes on. `drops_open`: calls that have begun and
+        are not written are forgotten, as by `finish`.
         """
-        for call in self._fresh_open.values():
-            call.written = True
-            self.add_started(call)
+        if drops_open:
+            self._open.clear()
+        else:
+            for call in self._fresh_open.values():
+                call.written = True
+                self.add_started(call)
         self._fresh_open.clear()
         drafts, blobs, head, row = list(self._drafts), list(self._blobs), (self._head_seq, self._head_hash), self.row
         append = self._form(status=status, reason=reason, wake_at=wake_at, release=True, mail=mail)

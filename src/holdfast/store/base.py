@@ -125,11 +125,18 @@ class Store(Protocol):
         ...
 
     async def claim(
-        self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None
+        self,
+        row: RunRow,
+        *,
+        owner: WorkerId,
+        expected_epoch: int,
+        expected_owner: WorkerId | None,
+        limits: Mapping[str, Limit] | None = None,
     ) -> bool:
         """Make `owner` the owner and `row` (which carries the new epoch) the state, if epoch and owner are as expected.
 
-        Counts the claim: `claims` goes up by one in the same commit.
+        Counts the claim: `claims` goes up by one in the same commit. `limits` as for `claim_many`. If somebody is
+        writing to the run, that is waited for.
         """
         ...
 
@@ -201,17 +208,25 @@ class Store(Protocol):
         ...
 
     async def ready(
-        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str = ""
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] | None,
+        now: int,
+        limit: int,
+        after: str = "",
+        closed: Sequence[str] = (),
     ) -> list[RunRow]:
         """Unowned runs of these agents that may be claimed: their `wake_at` has come.
 
-        Queued ones: for each queue (of these; None means any) and key, in the order of priority (higher first) and
-        `wake_at`, evenly from all keys if there are more than `limit`; keys come in order, starting behind the key
-        `after` and wrapping around, so a caller can be fair with a moving cursor. Also parked ones (sleeping, waiting,
-        in doubt) of these queues whose time has come, earliest first.
+        Queued ones: for each queue (of these, None means any, and not of those that are `closed`) and key, in the order
+        of priority (higher first) and `wake_at`, evenly from all keys if there are more than `limit`; keys come in
+        order, and queues with the same key by name, starting behind the place `after` and wrapping around, so a caller
+        can be fair with a moving cursor (`store.lines.place`). Also parked ones (sleeping, waiting, in doubt) of these
+        queues whose time has come, earliest first.
         In the answer the parked ones come first, then the first of each key, the second of each key, and so on. If
         there are more than `limit`, each sort gets at least half, and queues take turns: what cannot be claimed now,
-        because its queue is paused or full, hides nobody else.
+        because its queue is full, does not hide the next queue.
         What it costs does not grow with the number of runs that wait; only past thousands that are due does it grow
         with those that stand in the same line and are not due, or are another worker's agents'.
         """
@@ -389,6 +404,10 @@ class Store(Protocol):
 
     def lease_clock_ms(self) -> int:
         """Now, on the clock that leases are measured with."""
+        ...
+
+    def wall_clock_us(self) -> int:
+        """The time of day where the data is, as far as it is known here."""
         ...
 
     # for doctor, verify, migrate and backup

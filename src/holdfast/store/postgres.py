@@ -261,13 +261,19 @@ class PostgresStore(Retention, AtHome):
         return row
 
     async def claim(
-        self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None
+        self,
+        row: RunRow,
+        *,
+        owner: WorkerId,
+        expected_epoch: int,
+        expected_owner: WorkerId | None,
+        limits: Mapping[str, Limit] | None = None,
     ) -> bool:
         claim = Claim(row, expected_epoch, expected_owner)
 
         async def work(connection: Any, again: bool) -> bool:
             (won,) = await apply.claim_many(
-                connection, self._queries, [claim], owner, limits={}, waits=True, again=again
+                connection, self._queries, [claim], owner, limits=limits or {}, waits=True, again=again
             )
             return bool(won)
 
@@ -322,11 +328,17 @@ class PostgresStore(Retention, AtHome):
         return await self._read(lambda reads: reads.load_many(run_ids))
 
     async def ready(
-        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str = ""
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] | None,
+        now: int,
+        limit: int,
+        after: str = "",
+        closed: Sequence[str] = (),
     ) -> list[RunRow]:
-        return await self._read(
-            lambda reads: reads.ready(agents=agents, queues=queues, now=now, limit=limit, after=after)
-        )
+        which = (list(agents), None if queues is None else list(queues), now, list(closed))
+        return await self._read(lambda reads: reads.ready(which, limit=limit, after=after))
 
     async def next_wake(self) -> int | None:
         return await self._read(lambda reads: reads.next_wake())
@@ -469,6 +481,9 @@ class PostgresStore(Retention, AtHome):
     def lease_clock_ms(self) -> int:
         """The database's clock, as far as it is known here; never behind it."""
         return self._clock_ms()
+
+    def wall_clock_us(self) -> int:
+        return self._clock_ms() * 1000
 
     # for doctor and verify
 

@@ -107,9 +107,10 @@ class Reads:
     # who may be claimed
 
     async def ready(
-        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str
+        self, which: tuple[list[str], list[str] | None, int, list[str]], *, limit: int, after: str
     ) -> list[RunRow]:
-        which = (list(agents), None if queues is None else list(queues), now)
+        """`which`: of these agents, and these queues (None: any), due by now, and not of those queues."""
+        now = which[2]
         parked = [run_id for (run_id,) in await self._rows("ready_parked", *which, limit)]
         # Neither those who wait in line nor those whose time has come keep the others out.
         in_line = await self._in_line(which, limit, after)
@@ -125,7 +126,7 @@ class Reads:
                 found[row.id] = row
         return [found[run_id] for run_id in chosen if run_id in found]
 
-    async def _in_line(self, which: tuple[Any, Any, int], limit: int, after: str) -> list[str]:
+    async def _in_line(self, which: tuple[Any, Any, int, Any], limit: int, after: str) -> list[str]:
         """Ids of queued runs, evenly from all keys.
 
         If few are due, they are found by time, however many keys there are. If many are, there is no need to look at
@@ -140,7 +141,7 @@ class Reads:
         keys = await self._rows("keys_in_line", *which, after, limit)
         if not keys:
             return []
-        agents, _, now = which
+        agents, _, now, _ = which
         queues_of, keys_of = zip(*keys, strict=True)
         each = -(-limit // len(keys))
         while True:

@@ -380,12 +380,16 @@ class SqliteStore(Retention, Health, AtHome):
         return await future
 
     async def claim(
-        self, row: RunRow, *, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None
+        self,
+        row: RunRow,
+        *,
+        owner: WorkerId,
+        expected_epoch: int,
+        expected_owner: WorkerId | None,
+        limits: Mapping[str, Limit] | None = None,
     ) -> bool:
-        def work(transaction: Transaction, again: bool) -> bool:
-            return transaction.claim(row, owner, expected_epoch, expected_owner, again=again)
-
-        return await self._write(work, _CLAIM_POINTS)
+        claim = Claim(row, expected_epoch, expected_owner)
+        return (await self.claim_many([claim], owner=owner, limits=limits))[0]
 
     async def claim_many(
         self, claims: Sequence[Claim], *, owner: WorkerId, limits: Mapping[str, Limit] | None = None
@@ -437,11 +441,17 @@ class SqliteStore(Retention, Health, AtHome):
         return await self._read(lambda connection: reads.load_many(connection, run_ids))
 
     async def ready(
-        self, *, agents: Sequence[str], queues: Sequence[str] | None, now: int, limit: int, after: str = ""
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] | None,
+        now: int,
+        limit: int,
+        after: str = "",
+        closed: Sequence[str] = (),
     ) -> list[RunRow]:
-        return await self._read(
-            lambda connection: reads.ready(connection, agents=agents, queues=queues, now=now, limit=limit, after=after)
-        )
+        which = reads.asked(agents, queues, closed, now)
+        return await self._read(lambda connection: reads.ready(connection, which, limit=limit, after=after))
 
     async def next_wake(self) -> int | None:
         return await self._read(reads.next_wake)
@@ -591,3 +601,6 @@ class SqliteStore(Retention, Health, AtHome):
 
     def lease_clock_ms(self) -> int:
         return clock.boottime_ms()
+
+    def wall_clock_us(self) -> int:
+        return clock.now_us()

@@ -193,17 +193,6 @@ class Transaction:
         self.execute(self._queries["touch_run"], (row.id,))
         return True, False
 
-    def claim(
-        self, row: RunRow, owner: WorkerId, expected_epoch: int, expected_owner: WorkerId | None, *, again: bool
-    ) -> bool:
-        state = rows.state_parameters(row) | {
-            "owner": owner,
-            "expected_epoch": expected_epoch,
-            "expected_owner": expected_owner,
-        }
-        self.execute(self._queries["claim_run"], state)
-        return self.connection.changes() == 1 or (again and self._value("is_claimed", state) is not None)
-
     def claim_many(
         self, claims: Sequence[Claim], owner: WorkerId, limits: Mapping[str, Limit], *, again: bool
     ) -> list[bool]:

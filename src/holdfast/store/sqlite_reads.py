@@ -125,20 +125,16 @@ def blobs(connection: apsw.Connection, run_id: RunId, digests: Sequence[str]) ->
 # who may be claimed
 
 
-def ready(
-    connection: apsw.Connection,
-    *,
-    agents: Sequence[str],
-    queues: Sequence[str] | None,
-    now: int,
-    limit: int,
-    after: str,
-) -> list[RunRow]:
-    which = {
+def asked(agents: Sequence[str], queues: Sequence[str] | None, closed: Sequence[str], now: int) -> dict[str, Any]:
+    return {
         "agents": json.dumps(list(agents)),
         "queues": None if queues is None else json.dumps(list(queues)),
+        "closed": json.dumps(list(closed)),
         "now": now,
     }
+
+
+def ready(connection: apsw.Connection, which: dict[str, Any], *, limit: int, after: str) -> list[RunRow]:
     parked: list[Any] = _rows(connection, "ready_parked", which | {"limit": limit})
     # Neither those who wait in line nor those whose time has come keep the others out.
     in_line = _in_line(connection, which, limit, after)

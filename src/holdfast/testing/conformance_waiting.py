@@ -9,6 +9,7 @@ from collections import Counter
 from holdfast.errors import RunFinished
 from holdfast.model import Applied, Claim, Kind, Letter, Limit, Loaded, RunId, RunRow, Sent, Status, WorkerId
 from holdfast.store.base import Store
+from holdfast.store.lines import place
 from holdfast.testing.samples import (
     ALICE,
     BOB,
@@ -368,6 +369,35 @@ async def neither_the_line_nor_those_who_slept_keep_the_others_out(make: MakeSto
         assert len(await _ready(store, limit=50)) == 40
 
 
+async def closed_queues_are_left_out(make: MakeStore) -> None:
+    for many in (1, 60):  # a store may go different ways about few and many
+        async with opened(make) as store:
+            names = [f"q{many}_{number:02}" for number in range(40)]
+            for name in names:
+                await asyncio.gather(*(_queued(store, f"r_{name}_{number}", queue=name) for number in range(many)))
+                await store.create(new_run(f"s_{name}", queue=name, status=Status.sleeping, wake_at=START), owner=None)
+            shut = [name for name in names if name != f"q{many}_33"]
+            found = await _ready(store, closed=shut, queues=names, limit=10)
+            assert {run_id.rsplit("_", 1)[0] for run_id in found} == {f"r_q{many}_33", f"s_q{many}"}
+            assert await _ready(store, closed=names, queues=names) == []
+
+
+async def the_cursor_comes_to_every_queue_however_many_there_are(make: MakeStore) -> None:
+    for many in (1, 60):
+        async with opened(make) as store:
+            # The later a queue's name, the earlier its key: neither order alone would come to all of them.
+            lines = {f"q{many}_{number:02}": f"k{99 - number}" for number in range(40)}
+            for name, key in lines.items():
+                runs = (_queued(store, f"r_{name}_{number}", queue=name, queue_key=key) for number in range(many))
+                await asyncio.gather(*runs)
+            cursor, came = "", []
+            for _ in lines:
+                first = (await _ready(store, queues=list(lines), limit=7, after=cursor))[0].removeprefix("r_")
+                came.append(first.rsplit("_", 1)[0])
+                cursor = place(lines[came[-1]], came[-1])
+            assert came == sorted(lines, reverse=True)
+
+
 async def the_next_wake_is_the_earliest_of_unowned_runs(make: MakeStore) -> None:
     async with opened(make) as store:
         assert await store.next_wake() is None
@@ -484,6 +514,8 @@ CASES: tuple[Case, ...] = (
     keys_of_a_long_line_are_served_evenly,
     queues_are_chosen_and_take_turns,
     neither_the_line_nor_those_who_slept_keep_the_others_out,
+    closed_queues_are_left_out,
+    the_cursor_comes_to_every_queue_however_many_there_are,
     the_next_wake_is_the_earliest_of_unowned_runs,
     a_run_becomes_ready_again_and_again,
     an_unowned_run_is_amended_at_once,

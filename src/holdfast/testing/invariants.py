@@ -195,7 +195,8 @@ def _epochs(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
             yield f"seq {record.seq}: epoch {record.epoch} after {epoch}: a fenced worker wrote"
         elif record.epoch > epoch and record.kind not in (Kind.created, Kind.claimed):
             written = [(r.kind, r.name) for r in records if r.epoch == record.epoch]
-            if written not in _AMENDED:
+            is_retry = [kind for kind, _ in written] == [Kind.reopened]  # the name is who wanted it
+            if written not in _AMENDED and not is_retry:
                 yield f"seq {record.seq}: epoch {record.epoch} begins with {record.kind}, not with a claim"
         if record.kind == Kind.claimed:
             if record.epoch <= claimed:

@@ -9,22 +9,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast.clock import monotonic_us, now_us
-from holdfast.errors import CorruptJournal, HoldfastError, StoreError
+from holdfast import control
+from holdfast.clock import AN_HOUR_US, is_ahead, monotonic_us, now_us
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.host import Timer
-from holdfast.model import FINAL, RunFilter, RunRow, Status
+from holdfast.model import FINAL, RunFilter, RunId, RunRow, Status
 from holdfast.telemetry import warn
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
-from holdfast.worker.queues import choose, limits, next_cursor, permitted, starts
+from holdfast.worker.jumps import Jumps
+from holdfast.worker.queues import choose, closed, limits, next_cursor
 from holdfast.worker.reach import Reach
 from holdfast.worker.strays import Strays
 
 _AT_ONCE = 500  # runs claimed in one go
-_LEAST = 200  # runs looked at: a queue that is full or paused must not hide the others
+_LEAST = 200  # runs looked at: those of a queue that is full must not hide the others
 _IN_VAIN = 3  # claims in a row that got nothing
 _SUSPECT = 3  # claims without progress
 _TRIAL_US = 400_000  # for how long such a run is alone under suspicion
+_AHEAD = 1000  # runs looked through for times that are too far ahead
+_EVER = 2**62
 _LOST = 1000  # runs of dead workers looked at in one go
 
 
@@ -32,16 +36,22 @@ class Attendant:
     """The loop of one worker.
 
     `only_own`: it takes up nothing but the runs that were started or resumed by its own app.
-    `chores` are done with every sweep: schedules, events.
+    `chores` are done with every sweep: schedules, events. `remedies` put right what a wrong clock has written.
     """
 
     def __init__(
-        self, executor: Executor, *, only_own: bool, chores: Sequence[Callable[[int], Awaitable[object]]] = ()
+        self,
+        executor: Executor,
+        *,
+        only_own: bool,
+        chores: Sequence[Callable[[int], Awaitable[object]]] = (),
+        remedies: Sequence[Callable[[int], Awaitable[object]]] = (),
     ) -> None:
         self._executor = executor
         self._store = executor.store
         self._only_own = only_own
         self._chores = chores
+        self._remedies = remedies
         self._task: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._cursor = ""
@@ -53,7 +63,9 @@ class Attendant:
         self._looks = 0
         self._found = 0
         self._missing: set[Execution] = set()
+        self._told: dict[RunId, str] = {}
         self._reach = Reach(executor.store)
+        self._jumps = Jumps()
         self._strays = Strays(executor.store, executor.pasts)
         self.queues: Sequence[str] | None = None  #: to take runs from; None: all
         executor.nudge, executor.quiet = self.nudge, self.quiet
@@ -115,15 +127,36 @@ class Attendant:
         if is_sweep and self._reach.is_there:
             await self._take_over()
             for chore in self._chores:
-                if self._reach.is_there:
+                if self._reach.is_there and self._jumps.is_steady():
                     await self._do(chore)
         if not self._reach.is_there:
             return
         await self._hear(is_sweep=is_sweep)
+        if not self._jumps.is_steady():
+            return
         if self._only_own:
             await self._take_own()
         else:
+            if is_sweep and self._jumps.is_time_to_look():
+                await self._put_right()
             await self._claim()
+
+    async def _put_right(self) -> None:
+        """Look for times that a clock which was ahead has written. Whose own is not the store's is no judge of them."""
+        if abs(self._store.wall_clock_us() - now_us()) <= AN_HOUR_US:
+            for each in (*self._remedies, self._put_runs_right):
+                await self._do(each)
+
+    async def _put_runs_right(self, now: int) -> None:
+        """Have runs taken up that became ready by a clock that was ahead: theirs is a time that is far away."""
+        executor = self._executor
+        asked = await self._store.ready(agents=list(executor.agents), queues=self.queues, now=_EVER, limit=_AHEAD)
+        for row in asked:
+            was_ready = row.status is Status.queued and row.wake_at is not None and row.wake_at <= row.updated_at
+            if was_ready and row.wake_at is not None and row.wake_at > now and is_ahead(row.updated_at, now):
+                warn("run.ahead", run=row.id, why="a clock was ahead when it became ready; it is taken up now")
+                note = "it became ready by a clock that was ahead"
+                await control.requeue(self._store, row.id, by=executor.lease.worker_id, note=note)
 
     async def _do(self, chore: Callable[[int], Awaitable[object]]) -> None:
         """One that fails does not keep runs from being taken up."""
@@ -158,31 +191,34 @@ class Attendant:
     async def _claim(self) -> None:
         executor = self._executor
         in_vain = 0
+        full: set[str] = set()
         while (free := min(executor.free_slots, _AT_ONCE)) > 0:
             now = now_us()
             limit = max(free, _LEAST) + self._skip
+            states = await executor.queues.load()
             ready = await self._store.ready(
-                agents=list(executor.agents), queues=self.queues, now=now, limit=limit, after=self._cursor
+                agents=list(executor.agents),
+                queues=self.queues,
+                now=now,
+                limit=limit,
+                after=self._cursor,
+                closed=[*closed(states, now), *full],
             )
             if not ready:
                 break
-            if len(ready) == limit:
+            there_are_more = len(ready) == limit
+            if there_are_more:
                 ready = ready[self._skip :]  # another worker is at the first ones
-            states = await executor.queues.load()
             chosen = choose(ready, states=states, slots=free, now=now, cursor=self._cursor)
-            granted: dict[str, int] = {}
-            wanted = starts(row for row in chosen if (s := states.get(row.queue)) is not None and s.rate is not None)
-            if wanted:
-                granted = await executor.queues.reserve(wanted, now)
-                chosen = permitted(chosen, starts(chosen) | granted)
             self._cursor = next_cursor(chosen, self._cursor, ready)
-            taken = await executor.take_many(chosen, proofs={}, limits=limits(states))
-            if wanted:
-                used = starts(row for row in chosen if row.id in taken)
-                unused = {name: count - used.get(name, 0) for name, count in granted.items()}
-                await executor.queues.give_back(unused, now)
+            taken = await executor.take_many(chosen)
             self._found += len(taken)
             self._skip = min(len(chosen) * 2, _AT_ONCE) if len(taken) * 2 < len(chosen) else 0
+            left = {row.queue for row in chosen if row.id not in taken}
+            found_full = (left & limits(states).keys()) - full
+            full |= found_full
+            if there_are_more and found_full:
+                continue  # however many queues are full, they hide no other
             # Others may have been quicker, or the queues are full: then nothing is to be had before some run ends.
             in_vain = 0 if taken else in_vain + 1
             if in_vain == _IN_VAIN or (len(taken) < free and not self._skip):
@@ -199,6 +235,7 @@ class Attendant:
 
     async def _take_own(self) -> None:
         due: list[int] = []
+        ready: list[RunRow] = []
         executor = self._executor
         for run_id in list(executor.started):
             row = await self._store.run(run_id) if executor.local(run_id) is None else None
@@ -208,16 +245,22 @@ class Attendant:
                 executor.started.discard(run_id)
             elif row.owner is None and row.wake_at is not None:
                 if row.wake_at <= now_us():
-                    await self._take_one(row)
+                    ready.append(row)
                 else:
                     due.append(row.wake_at)
+        taken = await executor.take_many(ready)
+        self._found += len(taken)
+        for row in ready:
+            if row.id not in taken:
+                await self._tell_obstacle(row)
         self._wake_at(min(due, default=None))
 
-    async def _take_one(self, row: RunRow) -> None:
-        try:
-            self._found += await self._executor.take_up(row.id)
-        except CorruptJournal as error:
-            warn("run.quarantined", run=row.id, error=str(error))
+    async def _tell_obstacle(self, row: RunRow) -> None:
+        """Somebody waits for this very run, and has not asked about its queue."""
+        why = await self._executor.admission.obstacle(row)
+        if why and self._told.get(row.id) != why:
+            self._told[row.id] = why
+            warn("run.held_back", run=row.id, why=why, advice="it goes on when its queue lets it; see holdfast queues")
 
     # runs that others left
 
@@ -249,7 +292,7 @@ class Attendant:
         taken = [row for row in lost if row.parent_id is not None] + roots
         for start in range(0, len(taken), _AT_ONCE):
             part = taken[start : start + _AT_ONCE]
-            self._found += len(await executor.take_many(part, proofs=proofs, limits={}))
+            self._found += len(await executor.take_many(part, proofs=proofs))
 
     def _without_suspects(self, lost: list[RunRow]) -> list[RunRow]:
         """Of runs whose processes keep dying few are taken at a time, so that one that kills does not discredit others.

@@ -70,7 +70,6 @@ class Execution:
         self._loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[BaseException | None] = self._loop.create_future()
         self.row = row
-        self.has_mail = False
         self.outcome: str | None = None  #: how the run ended, as stored
         self._ended: tuple[Any, BaseException | None] = (None, None)  #: what the agent returned or raised
         self.error: BaseException | None = None  #: why this execution ended without deciding the run
@@ -327,14 +326,27 @@ class Execution:
         status = Status.queued if reason["why"] == "handed over" else Status.blocked
         if run.paused and status is Status.blocked:
             reason["paused"] = True
-        if not (run.paused and status is Status.queued and await self._park_paused()):
-            wake_at = ready_us() if status is Status.queued else None
-            if await run.journal.finish(status, reason, wake_at=wake_at):
-                self.row = run.journal.row
-        await self._tear_down()
         if status is Status.blocked:
-            more = await self._host.store.mail(run.id, after=self.seen_mail)
-            self.has_mail = any(mail.kind == "resolve" for mail in more)
+            is_given_up = await self._block(reason)
+        else:
+            is_given_up = run.paused and await self._park_paused()
+        if not is_given_up and await run.journal.finish(Status.queued, reason, wake_at=ready_us()):
+            self.row = run.journal.row
+        await self._tear_down()
+
+    async def _block(self, reason: dict[str, Any]) -> bool:
+        """Give a run up that needs a fix; False: a verdict has come meanwhile, which has it tried again."""
+        journal, seen = self.run.journal, self.seen_mail
+        while True:
+            applied = await journal.park(Status.blocked, reason, wake_at=None, mail=seen, drops_open=True)
+            if applied is not Applied.unread:
+                if applied is Applied.committed:
+                    self.row = journal.row
+                return True
+            more = await self._host.store.mail(self.run.id, after=seen)
+            if any(mail.kind == "resolve" for mail in more):
+                return False
+            seen = max((mail.number for mail in more), default=seen)
 
     async def _park_paused(self) -> bool:
         """Give a run up that was paused, and is not to go on before somebody says so; False: there is mail to read."""

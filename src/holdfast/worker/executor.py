@@ -11,23 +11,20 @@ from typing import Any
 
 from holdfast import control
 from holdfast.branches import install
-from holdfast.clock import now_us
 from holdfast.config import Settings
 from holdfast.context import RunContext
 from holdfast.errors import CorruptJournal, HoldfastError, RunNotFound, StoreError, UsageError
 from holdfast.handle import Run
 from holdfast.hints import resume_hint
 from holdfast.journal.blobs import blob_in
-from holdfast.journal.integrity import check_blob, check_records, check_row, seal_row
+from holdfast.journal.integrity import check_blob, check_records, check_row
 from holdfast.journal.recovery import PROVEN
 from holdfast.journal.tombstones import is_empty, refuse_elsewhere, refuse_empty
 from holdfast.model import (
     FINAL,
     Append,
-    Claim,
     Fence,
     Kind,
-    Limit,
     Loaded,
     Mail,
     Record,
@@ -41,9 +38,11 @@ from holdfast.model import (
 from holdfast.store.base import Store
 from holdfast.telemetry import info, warn
 from holdfast.verbs.child import Agent, Call
+from holdfast.worker.admission import Admission
 from holdfast.worker.backwards import Pasts
 from holdfast.worker.claim_notes import ClaimNotes, is_wake_up
 from holdfast.worker.declaring import Declarations
+from holdfast.worker.endings import superseded
 from holdfast.worker.execution import Execution
 from holdfast.worker.leases import Lease
 from holdfast.worker.queues import Queues
@@ -75,6 +74,7 @@ class Executor:
         self.timers = Timers()
         self.pasts = Pasts()
         self.queues = Queues(store)
+        self.admission = Admission(store, self.queues)
         self.agents: dict[str, Agent[..., Any]] = {}
         self.concurrency = concurrency
         self.is_closing = False
@@ -294,8 +294,9 @@ class Executor:
     ) -> bool:
         """Execute a stored run here if nobody has it. `reopen` (who, why): also one that failed or was cancelled.
 
-        `act`: who asked for it, and why; None if the process found it by itself.
-        False: somebody else has it, or there is nothing to do. Corrupt runs are quarantined and raise CorruptJournal.
+        `act`: who asked for it, and why. If its queue does not let it go, it waits there for whoever has room then.
+        False: it does, somebody else has it, or there is nothing to do. Corrupt runs are quarantined and raise
+        CorruptJournal.
         """
         if run_id in self._executions:
             return False
@@ -327,11 +328,10 @@ class Executor:
         if proof is None:
             return False
         await self._notes.learn([row.owner], proof=proof)
-        claimed = _claimed(row)
         await self.store.reach()
-        if not await self.store.claim(
-            claimed, owner=self.lease.worker_id, expected_epoch=row.epoch, expected_owner=row.owner
-        ):
+        claimed = (await self.admission.claim([row], self.lease.worker_id)).get(run_id)
+        if claimed is None:
+            await self._put_in_line(row, records, reopen, act)
             return False
         refusal = self.pasts.refusal(row, records)
         if refusal is None and row.owner is not None and row.claims >= self.settings.crash_limit:
@@ -351,14 +351,22 @@ class Executor:
         self.started.add(run_id)
         return True
 
-    async def take_many(
-        self, rows: Sequence[RunRow], *, proofs: Mapping[WorkerId, str], limits: Mapping[str, Limit]
-    ) -> set[RunId]:
+    async def _put_in_line(
+        self, row: RunRow, records: list[Record], reopen: tuple[str, str] | None, act: tuple[str, str] | None
+    ) -> None:
+        """Have a run wait in its queue that was asked for and could not be claimed, unless somebody else has it now."""
+        self.started.add(row.id)
+        if reopen is not None:
+            await control.reopen(self.store, row, superseded(records), by=reopen[0], note=reopen[1])
+        elif act is not None and row.owner is None and row.status not in (Status.waiting, Status.sleeping):
+            await control.requeue(self.store, row.id, by=act[0], note=act[1])
+
+    async def take_many(self, rows: Sequence[RunRow], *, proofs: Mapping[WorkerId, str] | None = None) -> set[RunId]:
         """Claim runs, load them and execute them here, in a few transactions; those that were claimed.
 
         `proofs`: why the owners of those that have one do not hold them any more.
         """
-        claims = []
+        sound = []
         for row in rows:
             if row.id in self._executions:
                 continue
@@ -367,20 +375,19 @@ class Executor:
             except CorruptJournal as error:
                 await self._quarantine(row.id, error)
                 continue
-            claims.append(Claim(_claimed(row), row.epoch, row.owner))
-        if not claims:
+            sound.append(row)
+        if not sound:
             return set()
         await self._notes.learn(row.owner for row in rows if row.owner is not None)
-        are_ours = await self.store.claim_many(claims, owner=self.lease.worker_id, limits=limits)
         before = {row.id: row for row in rows}
-        ours = {claim.row.id: claim.row.epoch for claim, is_ours in zip(claims, are_ours, strict=True) if is_ours}
+        ours = {run_id: row.epoch for run_id, row in (await self.admission.claim(sound, self.lease.worker_id)).items()}
         loaded = {each.row.id: each for each in await self.store.load_many(list(ours))}
         for run_id, epoch in ours.items():
             found = loaded.get(run_id)
             if found is not None and (found.row.owner, found.row.epoch) != (self.lease.worker_id, epoch):
                 continue  # this process slept since the claim, and somebody else has taken the run over
             try:
-                await self._execute_claimed(before[run_id], found, proofs)
+                await self._execute_claimed(before[run_id], found, proofs or {})
             except CorruptJournal as error:
                 await self._quarantine(run_id, error)
             except HoldfastError as error:  # one run that cannot be taken up does not keep the others from it
@@ -490,8 +497,6 @@ class Executor:
             del self._executions[run_id]
         if execution.row.status in FINAL:
             self.started.discard(run_id)
-        if execution.has_mail:
-            self._background(self.take_up(run_id))
         if self.queues.is_limited(execution.row.queue):
             self.store.ring()  # there may be runs that waited for room in the queue
         elif self._was_full:
@@ -510,45 +515,6 @@ class Executor:
         self._telling_room, self._was_full = None, False
         self.store.ring()
 
-    def _background(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(
-            lambda t: (
-                None if t.cancelled() or t.exception() is None else warn("take_up.failed", error=str(t.exception()))
-            )
-        )
-
 
 async def _at_once() -> None:
     pass
-
-
-def _claimed(row: RunRow) -> RunRow:
-    """A run's row as its next owner writes it. By hand: `dataclasses.replace` takes five times as long."""
-    return seal_row(
-        RunRow(
-            row.id,
-            row.thread_id,
-            row.agent,
-            row.nonce,
-            row.parent_id,
-            row.queue,
-            row.queue_key,
-            row.priority,
-            row.created_at,
-            now_us(),
-            Status.running,
-            None,
-            None,
-            row.generation,
-            row.epoch + 1,
-            row.head_seq,
-            row.head_hash,
-            row.input_digest,
-            row.summary,
-            row.owner,
-            row.claims,
-            row.mail,
-            "",
-        )
-    )

@@ -23,15 +23,14 @@ from datetime import datetime
 from holdfast import clock
 from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
-from holdfast.model import Definition, Limit, RunRow
+from holdfast.model import UNBEGUN, Definition, Limit, RunRow
 from holdfast.store.base import Store
+from holdfast.store.lines import place
 from holdfast.telemetry import warn
 
 KIND = "queue"
 _FRESH_US = 1_000_000
 _ATTEMPTS = 100
-#: Between a key and a queue in a cursor; sorts before all that a key may contain.
-_BETWEEN = "\x1f"
 
 #: Queued and running runs of a queue.
 Count = Callable[[str], Awaitable[tuple[int, int]]]
@@ -64,6 +63,7 @@ class QueueState:
     allowance: float = 0.0
     allowance_at: int = 0
     revision: int = 0
+    held_at: int = 0  #: when it was said that it is held
 
     def is_open(self, now: int) -> bool:
         return not self.paused and self.held_until <= now
@@ -81,6 +81,7 @@ def from_definition(definition: Definition) -> QueueState:
             rate=None if rate is None else (int(rate[0]), float(rate[1])),
             paused=bool(body["paused"]),
             held_until=int(body["held_until"]),
+            held_at=int(body.get("held_at", 0)),
             allowance=float(body["allowance"]),
             allowance_at=int(body["allowance_at"]),
             revision=definition.revision,
@@ -113,7 +114,7 @@ def _whole(value: object) -> int | None:
 
 def is_start(row: RunRow) -> bool:
     """Whether claiming the run starts it; else it goes on after a wait."""
-    return row.head_seq <= 1
+    return row.head_seq <= 1 or bool(row.summary.get(UNBEGUN))
 
 
 def choose(
@@ -129,8 +130,8 @@ def choose(
     under way are not touched.) A rate keeps back starts only: a run that goes on needs no permit.
 
     Not more are chosen from a queue than it could take if nothing else ran: so one that is full does not use up the
-    slots of others. For that, `ready` has to hold more than `slots` runs, some of each queue: `Store.ready` goes from
-    queue to queue, so its limit must exceed the number of queues.
+    slots of others. For that, `ready` has to hold more than `slots` runs, some of each queue, and none of those that
+    are known to be closed: see `closed`.
 
     Example: `choose(await store.ready(...), states=await queues.load(), slots=4, now=now, cursor="")`
     """
@@ -141,7 +142,7 @@ def choose(
             lines.setdefault((row.queue_key, row.queue), []).append(row)
     for line in lines.values():
         line.sort(key=lambda row: (-row.priority, is_start(row), row.wake_at or 0, row.created_at, row.id))
-    order = sorted(lines, key=lambda key: (_cursor(*key) <= cursor, key))
+    order = sorted(lines, key=lambda key: (place(*key) <= cursor, key))
     left = _Room(states, now)
     chosen: list[RunRow] = []
     turn = 0
@@ -151,6 +152,14 @@ def choose(
         chosen += [row for row in heads if left.take(row)]
         turn += 1
     return chosen[: max(slots, 0)]
+
+
+def closed(states: Mapping[str, QueueState], now: int) -> list[str]:
+    """The queues that let nobody go. They are not even looked at: however many there are, they hide no other.
+
+    Example: `await store.ready(..., closed=closed(states, now))`
+    """
+    return [name for name, state in states.items() if not state.is_open(now)]
 
 
 class _Room:
@@ -181,10 +190,6 @@ class _Room:
         return True
 
 
-def _cursor(queue_key: str, queue: str) -> str:
-    return f"{queue_key}{_BETWEEN}{queue}"
-
-
 def next_cursor(chosen: Sequence[RunRow], cursor: str, ready: Sequence[RunRow] = ()) -> str:
     """Where to begin next time: behind the last one chosen. `Store.ready(after=…)` takes it as well.
 
@@ -193,7 +198,7 @@ def next_cursor(chosen: Sequence[RunRow], cursor: str, ready: Sequence[RunRow] =
     Example: `cursor = next_cursor(chosen, cursor, ready)`
     """
     last = chosen or ready
-    return _cursor(last[-1].queue_key, last[-1].queue) if last else cursor
+    return place(last[-1].queue_key, last[-1].queue) if last else cursor
 
 
 def limits(states: Mapping[str, QueueState]) -> dict[str, Limit]:
@@ -263,6 +268,18 @@ def return_permits(state: QueueState, count: int, now: int) -> QueueState:
     return replace(state, allowance=filled, allowance_at=max(now, state.allowance_at))
 
 
+def believed(state: QueueState, now: int) -> QueueState:
+    """The queue without times that only a clock which was ahead can have written.
+
+    Nobody knows how many permits there are then: as for a new rate, all. A hold is over.
+    """
+    if state.rate is not None and clock.is_ahead(state.allowance_at, now):
+        state = replace(state, allowance=float(state.rate[0]), allowance_at=now)
+    if clock.is_ahead(state.held_at, now):
+        state = replace(state, held_until=0, held_at=0)
+    return state
+
+
 # declaring
 
 
@@ -317,6 +334,7 @@ class Queues:
         self._known: dict[str, QueueState] | None = None
         self._read_at = 0
         self._changes = 0
+        self._told: dict[str, int] = {}
 
     async def set(
         self, name: str, *, concurrency: int | None, per_key: int | None, rate: tuple[int, float] | None
@@ -341,7 +359,7 @@ class Queues:
 
         Example: `await queues.resume("mail")`
         """
-        await self._change(name, lambda state: replace(state, paused=False, held_until=0))
+        await self._change(name, lambda state: replace(state, paused=False, held_until=0, held_at=0))
         self._store.ring()
 
     async def hold(self, name: str, until_us: int) -> None:
@@ -349,7 +367,12 @@ class Queues:
 
         Example: `await queues.hold("mail", now_us() + 30_000_000)`
         """
-        await self._change(name, lambda state: replace(state, held_until=max(state.held_until, until_us)))
+        now = clock.now_us()
+
+        def held(state: QueueState) -> QueueState:
+            return replace(state, held_until=until_us, held_at=now) if until_us > state.held_until else state
+
+        await self._change(name, held)
 
     def is_limited(self, name: str) -> bool:
         """Does the end of one of its runs make room for another, as far as is known?"""
@@ -363,7 +386,7 @@ class Queues:
         """
         if self._known is None or fresh or clock.monotonic_us() - self._read_at > _FRESH_US:
             before, read_at = self._changes, clock.monotonic_us()
-            found = {d.name: from_definition(d) for d in await self._store.definitions(KIND)}
+            found = {d.name: self._believed(from_definition(d)) for d in await self._store.definitions(KIND)}
             if self._changes != before:
                 return found
             self._known, self._read_at = found, read_at
@@ -385,6 +408,7 @@ class Queues:
             states = await self._read(open_names)
             for name in sorted(open_names):
                 state = states.get(name)
+                state = None if state is None else self._believed(state)
                 if state is not None and not state.is_open(now):
                     granted[name] = 0
                 elif state is not None and state.rate is not None:
@@ -439,7 +463,7 @@ class Queues:
         checked_name(name)
         for _ in range(_ATTEMPTS):
             state = (await self._read([name])).get(name, QueueState(name))
-            after = change(state)
+            after = change(self._believed(state))
             if after == state and not (create and state.revision == 0):
                 return
             self._forget_known()
@@ -447,6 +471,19 @@ class Queues:
                 self._forget_known()
                 return
         raise StoreError(f"Queue {name!r} was changed by others {_ATTEMPTS} times in a row; try again.")
+
+    def _believed(self, state: QueueState) -> QueueState:
+        """What is believed of a stored queue; a process whose own clock is not the store's believes everything."""
+        now = clock.now_us()
+        right = believed(state, now)
+        if right == state or abs(self._store.wall_clock_us() - now) > clock.AN_HOUR_US:
+            return state
+        if self._told.get(state.name) != state.revision:
+            self._told[state.name] = state.revision
+            warn(
+                "queue.ahead", queue=state.name, why="a clock was ahead when its times were written; they do not count"
+            )
+        return right
 
     def _forget_known(self) -> None:
         self._known = None

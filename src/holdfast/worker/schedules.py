@@ -8,8 +8,9 @@ row per schedule, changed by compare-and-set only, and the order of things:
 2. Start these runs. Their ids come from the instant, and a start whose id exists changes nothing.
 3. Strike them out. If the process dies before, the schedule is due again within seconds, and another one does 2 and 3.
 
-So whatever was not claimed was not started. That is what makes rolling deploys safe: a new generation goes on behind
-what older ones have claimed, and no process that stood still in between can start anything that it did not claim.
+So whatever was not claimed was not started, by the calendar, by hand or by a backfill. That is what makes rolling
+deploys safe: a new generation goes on behind what older ones have claimed, and no process that stood still in between
+can start anything that it did not claim.
 
 A schedule that is removed stays as a row without a time, for the same reason: its ids must not be given out again.
 The decisions are in `timetable`.
@@ -40,6 +41,7 @@ from holdfast.worker.timetable import (
     ScheduleInfo,
     ScheduleState,
     as_us,
+    believed,
     checked,
     from_definition,
     info,
@@ -149,7 +151,8 @@ class Schedules:
                     if stored.firing and stored.content != wanted.content:
                         await self._finish(stored)
                         continue
-                    after = redeclared(stored, wanted, now)
+                    right = believed(stored, now)
+                    after = redeclared(right, wanted, now) or (right if right != stored else None)
             if after is None or await self._write(after, now):
                 return
         raise _contended(name)
@@ -171,6 +174,31 @@ class Schedules:
                     self._told.add((definition.name, definition.revision))
                     warn("schedule.failed", schedule=definition.name, error=f"{type(error).__name__}: {error}")
         return started
+
+    async def put_right(self, now: int) -> None:
+        """Have schedules go on that a clock which was ahead has taken to a time that is far away: they are never due.
+
+        Example: `await schedules.put_right(now_us())`
+        """
+        for definition in await self._store.definitions(KIND):
+            try:
+                state = from_definition(definition)
+            except StoreError:
+                continue  # told of when it is due
+            right = believed(state, now)
+            if state.removed or right == state:
+                continue
+            warn(
+                "schedule.ahead",
+                schedule=state.name,
+                decided_until=as_time(max(state.last_at, state.updated_at)).isoformat(),
+                goes_on="" if right.next_at is None else as_time(right.next_at).isoformat(),
+                why="a clock was ahead when this was written; times in between are not made up for",
+            )
+            if state.firing:
+                await self._finish(state)
+                state, right = _next(state), _next(right)
+            await self._write(replace(right, firing=()), now)
 
     async def next_due(self) -> int | None:
         """When the next schedule is due, µs; one that cannot fire here, and was told of, does not count.
@@ -227,17 +255,43 @@ class Schedules:
         """Start a run for every instant from `start` to `end` that has none, of any generation; those started.
 
         They are all started at once: give the schedule a queue to limit how many run at a time. Instants that are about
-        to fire by themselves are left to that. Cut off, it can be called again.
+        to fire by themselves are left to that. Cut off, it can be called again. If the schedule is declared anew
+        meanwhile, what is missing is started as it says then.
 
         Example: `await schedules.backfill("nightly", datetime(2026, 1, 1, tzinfo=UTC), datetime.now(UTC))`
         """
-        now = clock.now_us()
         if start.tzinfo is None or end.tzinfo is None:
             raise UsageError("backfill takes times with a time zone, such as datetime(2026, 1, 1, tzinfo=UTC).")
-        if end < start or as_us(end) > now:
+        began = clock.now_us()
+        if end < start or as_us(end) > began:
             raise UsageError(f"backfill takes a range of the past; got {start.isoformat()} to {end.isoformat()}.")
-        state = await self._settled(name)
-        first = -(-as_us(start) // SECOND_US) * SECOND_US - SECOND_US
+        started: builtins.list[RunId] = []
+        state, revision = await self._settled(name), -1
+        fires_itself = None if state.paused else state.next_at
+        missing: builtins.list[int] = []
+        while True:
+            state, now = await self._settled(name), clock.now_us()
+            due_at = state.due_at()
+            if due_at is not None and began < due_at <= now:
+                await self._fire(state, now)  # what is claimed here keeps others from it
+                continue
+            if state.revision != revision:  # somebody has changed it: perhaps another backfill, or a new generation
+                found = await self._missing(state, start, end)
+                missing = [each for each in found if fires_itself is None or each < fires_itself]
+            if not missing:
+                return started
+            batch, rest = missing[:_AT_ONCE], missing[_AT_ONCE:]
+            firing = tuple(Firing(run_id_of(state, instant), instant) for instant in batch)
+            claimed = replace(state, firing=firing)
+            if not await self._write(claimed, now):
+                continue
+            started += [RunId(each.run) for each in firing]
+            await self._finish(_next(claimed), at_once=True)
+            missing, revision = rest, state.revision + 2
+
+    async def _missing(self, state: ScheduleState, start: datetime, end: datetime) -> builtins.list[int]:
+        """The instants of a range that have no run."""
+        name, first = state.name, -(-as_us(start) // SECOND_US) * SECOND_US - SECOND_US
         upcoming = map(as_us, calendar.instants(state.cron, state.tz, as_time(first)))
         wanted = builtins.list(
             itertools.islice(itertools.takewhile(lambda each: each <= as_us(end), upcoming), MOST_BACKFILLED + 1)
@@ -248,15 +302,7 @@ class Schedules:
                 f"{end.isoformat()}; backfill a part of it at a time."
             )
         has_run = await self._stamps_with_runs(name, since=first - _SKEW_US)
-        due_at = None if state.paused else state.next_at
-        missing = [each for each in wanted if stamp(each) not in has_run and (due_at is None or each < due_at)]
-        firings = [Firing(run_id_of(state, each), each) for each in missing]
-        for batch in (firings[i : i + _AT_ONCE] for i in range(0, len(firings), _AT_ONCE)):
-            ends = await asyncio.gather(*(self._start(state, each) for each in batch), return_exceptions=True)
-            for error in ends:
-                if error is not None:
-                    raise error
-        return [RunId(each.run) for each in firings]
+        return [each for each in wanted if stamp(each) not in has_run]
 
     async def list(self) -> builtins.list[ScheduleInfo]:
         """All schedules, by name.
@@ -311,10 +357,19 @@ class Schedules:
                 found.append(run_id)
         return tuple(found)
 
-    async def _finish(self, state: ScheduleState) -> int:
-        """Start what is claimed and strike it out; if somebody else did so first, that is as good."""
-        for firing in state.firing:
-            await self._start(state, firing)
+    async def _finish(self, state: ScheduleState, *, at_once: bool = False) -> int:
+        """Start what is claimed and strike it out; if somebody else did so first, that is as good.
+
+        `at_once`: in no order.
+        """
+        if at_once:
+            ends = await asyncio.gather(*(self._start(state, each) for each in state.firing), return_exceptions=True)
+            for error in ends:
+                if error is not None:
+                    raise error
+        else:
+            for firing in state.firing:
+                await self._start(state, firing)
         await self._write(replace(state, firing=()), clock.now_us())
         return len(state.firing)
 
@@ -356,7 +411,7 @@ class Schedules:
         """Write what `change` makes of the schedule, whoever else changes it meanwhile; what is stored now."""
         for _ in range(_ATTEMPTS):
             state, now = await self._settled(name), clock.now_us()
-            after = change(state, now)
+            after = change(believed(state, now), now)
             if after == state:
                 return state
             if await self._write(after, now):

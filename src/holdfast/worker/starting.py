@@ -14,7 +14,7 @@ from holdfast.errors import ConflictingStart, UsageError
 from holdfast.ids import new_run_ids
 from holdfast.journal.blobs import spilled, stored_text
 from holdfast.journal.integrity import first_hash, record_hash, seal_row
-from holdfast.model import Append, Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
+from holdfast.model import UNBEGUN, Append, Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
 from holdfast.store.base import Store
 from holdfast.verbs.child import Call
 from holdfast.version import VERSION
@@ -137,7 +137,7 @@ class NewRun:
             head_seq=len(records),
             head_hash=previous,
             input_digest=self.args_digest,
-            summary={},
+            summary={UNBEGUN: True} if place.is_paused else {},
             owner=claim[0] if claim is not None else None,
             claims=int(is_owned),
             mail=0,

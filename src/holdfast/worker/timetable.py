@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
+from holdfast.clock import is_ahead
 from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
 from holdfast.model import Definition, RunId
@@ -231,6 +232,22 @@ def as_us(instant: datetime) -> int:
 def next_instant(state: ScheduleState, after: int) -> int | None:
     found = calendar.next_after(state.cron, state.tz, as_time(after))
     return None if found is None else as_us(found)
+
+
+def believed(state: ScheduleState, now: int) -> ScheduleState:
+    """The schedule without times that only a clock which was ahead can have written: it goes on from now.
+
+    What is stored says until when all is decided. Believed, a time that is years ahead would keep it from ever firing.
+    """
+    if not is_ahead(max(state.last_at, state.created_at, state.updated_at), now):
+        return state
+    return replace(
+        state,
+        last_at=0,
+        created_at=min(state.created_at, now),
+        updated_at=now,
+        next_at=next_instant(state, now),
+    )
 
 
 def redeclared(stored: ScheduleState, wanted: ScheduleState, now: int) -> ScheduleState | None:

@@ -248,9 +248,13 @@ wake_groups (queue, agent, status) AS (
           AND (queue, agent, status) > (last.queue, last.agent, last.status)
         ORDER BY queue, agent, status LIMIT 1) AS next)
 
+-- fragment: asked_queues
+-- Those of the queues that are asked for, and let runs go.
+($2::text[] IS NULL OR queue = ANY ($2)) AND queue <> ALL ($4::text[])
+
 -- fragment: asked_groups
 -- Those of the agents and queues that are asked for.
-agent = ANY ($1::text[]) AND ($2::text[] IS NULL OR queue = ANY ($2))
+agent = ANY ($1::text[]) AND {asked_queues}
 
 -- name: ready_parked
 -- Parked runs whose time has come: the first of each group, of those the first of each queue, the second, and so on.
@@ -261,10 +265,10 @@ first (queue, id, wake_at) AS (
         SELECT id, wake_at FROM {schema}.runs
         WHERE owner IS NULL AND wake_at IS NOT NULL AND wake_at <= $3 AND queue = wake_groups.queue
           AND agent = wake_groups.agent AND status = wake_groups.status
-        ORDER BY wake_at, id LIMIT $4) AS found
+        ORDER BY wake_at, id LIMIT $5) AS found
     WHERE wake_groups.status IN ('sleeping', 'waiting', 'in_doubt') AND {asked_groups})
 SELECT id FROM first
-ORDER BY row_number() OVER (PARTITION BY queue ORDER BY wake_at, id), wake_at, id LIMIT $4
+ORDER BY row_number() OVER (PARTITION BY queue ORDER BY wake_at, id), wake_at, id LIMIT $5
 
 -- name: due_in_line
 -- How many queued runs are due, counted up to a number in each group.
@@ -274,7 +278,7 @@ SELECT coalesce(sum((
     FROM (SELECT 1 FROM {schema}.runs
           WHERE owner IS NULL AND wake_at IS NOT NULL AND wake_at <= $3 AND queue = wake_groups.queue
             AND agent = wake_groups.agent AND status = 'queued'
-          ORDER BY wake_at LIMIT $4) AS due)), 0)::bigint
+          ORDER BY wake_at LIMIT $5) AS due)), 0)::bigint
 FROM wake_groups WHERE status = 'queued' AND {asked_groups}
 
 -- name: line_of_few
@@ -285,7 +289,7 @@ FROM wake_groups CROSS JOIN LATERAL (
     SELECT queue_key, id, priority, wake_at FROM {schema}.runs
     WHERE owner IS NULL AND wake_at IS NOT NULL AND wake_at <= $3 AND queue = wake_groups.queue
       AND agent = wake_groups.agent AND status = 'queued'
-    ORDER BY wake_at LIMIT $4) AS found
+    ORDER BY wake_at LIMIT $5) AS found
 WHERE wake_groups.status = 'queued' AND {asked_groups}
 ORDER BY found.priority DESC, found.wake_at, found.id
 
@@ -307,23 +311,23 @@ queues (queue) AS (
         ORDER BY queue LIMIT 1) AS next),
 keys (queue, lap, key) AS (
     SELECT queue, 0, (SELECT queue_key FROM {schema}.runs
-                      WHERE {in_line} AND queue = queues.queue AND queue_key > $4 ORDER BY queue_key LIMIT 1)
-    FROM queues WHERE $2::text[] IS NULL OR queue = ANY ($2)
+                      WHERE {in_line} AND queue = queues.queue AND queue_key > $5 ORDER BY queue_key LIMIT 1)
+    FROM queues WHERE {asked_queues}
     UNION ALL
     SELECT queue, CASE WHEN key IS NULL THEN 1 ELSE lap END, CASE
         WHEN key IS NULL THEN (
             SELECT queue_key FROM {schema}.runs
-            WHERE {in_line} AND queue = keys.queue AND queue_key <= $4 ORDER BY queue_key LIMIT 1)
+            WHERE {in_line} AND queue = keys.queue AND queue_key <= $5 ORDER BY queue_key LIMIT 1)
         WHEN lap = 0 THEN (
             SELECT queue_key FROM {schema}.runs
             WHERE {in_line} AND queue = keys.queue AND queue_key > keys.key ORDER BY queue_key LIMIT 1)
         ELSE (
             SELECT queue_key FROM {schema}.runs
-            WHERE {in_line} AND queue = keys.queue AND queue_key > keys.key AND queue_key <= $4
+            WHERE {in_line} AND queue = keys.queue AND queue_key > keys.key AND queue_key <= $5
             ORDER BY queue_key LIMIT 1)
         END
     FROM keys WHERE key IS NOT NULL OR lap = 0)
-SELECT queue, key FROM keys WHERE key IS NOT NULL LIMIT $5
+SELECT queue, key FROM keys WHERE key IS NOT NULL LIMIT $6 + (SELECT count(*) FROM queues) -- one of each queue
 
 -- name: line_of_keys
 -- The first queued runs of each of these keys that are due, each key's in the order of the line.

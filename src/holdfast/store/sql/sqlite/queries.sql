@@ -133,18 +133,6 @@ VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]
 -- Which of these ids exist.
 SELECT CAST(json_group_array(id) AS BLOB) FROM runs WHERE id IN (SELECT value FROM json_each(?))
 
--- name: claim_run
--- Take a run over. The epoch only rises, and the head must be the one that the new row was made from.
-UPDATE runs
-SET updated_at = :updated_at, status = :status, reason = :reason, wake_at = :wake_at, generation = :generation,
-    epoch = :epoch, summary = :summary, digest = :digest, owner = :owner, claims = claims + 1
-WHERE id = :id AND epoch = :expected_epoch AND :epoch > :expected_epoch AND owner IS :expected_owner
-  AND head_seq = :head_seq AND head_hash = :head_hash
-
--- name: is_claimed
--- Whether this very claim is what is stored.
-SELECT 1 FROM runs WHERE id = :id AND epoch = :epoch AND owner = :owner AND digest = :digest
-
 -- name: claimable
 -- Which of these runs are as a claim expects them: place in the list, run, new epoch, head, expected epoch and owner.
 SELECT CAST(json_group_array(v.column1) AS BLOB)
@@ -338,10 +326,14 @@ wake_groups (queue, agent, status) AS (
         (SELECT id FROM runs INDEXED BY runs_by_wake
          WHERE owner IS NULL AND wake_at IS NOT NULL AND queue > last.queue ORDER BY queue, agent, status LIMIT 1)))
 
+-- fragment: asked_queues
+-- Those of the queues that are asked for, and let runs go.
+(:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+  AND queue NOT IN (SELECT value FROM json_each(:closed))
+
 -- fragment: asked_groups
 -- Those of the agents and queues that are asked for.
-agent IN (SELECT value FROM json_each(:agents))
-  AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+agent IN (SELECT value FROM json_each(:agents)) AND {asked_queues}
 
 -- name: ready_parked
 -- Parked runs whose time has come: the first of each group, of those the first of each queue, the second, and so on.
@@ -403,7 +395,7 @@ keys (queue, lap, key) AS (
     SELECT queue, 0, (SELECT min(queue_key) FROM runs INDEXED BY runs_in_line
                       WHERE {in_line} AND queue = queues.queue AND queue_key > :after)
     FROM queues
-    WHERE queue IS NOT NULL AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+    WHERE queue IS NOT NULL AND {asked_queues}
     UNION ALL
     SELECT queue, iif(key IS NULL, 1, lap), CASE
         WHEN key IS NULL THEN (
@@ -417,7 +409,7 @@ keys (queue, lap, key) AS (
             WHERE {in_line} AND queue = keys.queue AND queue_key > keys.key AND queue_key <= :after)
         END
     FROM keys WHERE key IS NOT NULL OR lap = 0
-    LIMIT :most + (SELECT count(*) FROM queues)) -- the end of a first lap is a row too
+    LIMIT :most + 2 * (SELECT count(*) FROM queues)) -- one of each queue, and the end of a first lap is a row too
 SELECT CAST(json_group_array(json_array(queue, key)) AS BLOB) FROM keys WHERE key IS NOT NULL
 
 -- name: line_of_keys
