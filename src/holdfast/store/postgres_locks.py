@@ -50,7 +50,7 @@ class QueueLocks:
             if now_us - self._told_at.get(queue, -_AGAIN_US) < _AGAIN_US:
                 continue
             self._told_at[queue] = now_us
-            who = await holder(connection, queries, name=f"holdfast queue {self._schema} {queue}")
+            who = await holder(connection, queries, name=" ".join(("holdfast queue", self._schema, queue)))
             warn(
                 "queue.locked",
                 queue=queue,

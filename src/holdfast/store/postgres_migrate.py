@@ -63,7 +63,7 @@ async def migrate(connection: Any, queries: Queries, target: Target) -> None:
         try:
             if await _apply(connection, queries, target, known[count]):
                 continue
-            who = await holder(connection, queries, name=f"holdfast migration {target.schema}")
+            who = await holder(connection, queries, name="holdfast migration " + target.schema)
             if clock.monotonic_us() > give_up_us:
                 raise StoreError(
                     f"{target.shown}: schema {target.schema} could not be changed: {who} has had the lock of "
