@@ -1,8 +1,11 @@
 """Triggers as they are stored, and as people see them.
 
 A trigger is a definition of kind `trigger`. Its body: {"kind", "config", "agent", "where", "queue", "queue_key",
-"paused", "created_at", "received", "matched", "started", "recent": [{"at", "what", "run", "detail"}]}, and for files
-"scanned": None (not yet), {"claimed": µs} (somebody is at it) or {"done": µs}.
+"paused", "mark", "created_at", "received", "matched", "started", "recent": [{"at", "what", "run", "detail"}]}, and for
+files "scanned": None (not yet), {"claimed": µs} (somebody is at it) or {"done": µs}.
+
+The mark is another one whenever a trigger begins to listen to something: an event names the marks of the triggers that
+are to hear of it.
 
 Counts are for people: a process that is killed may lose those of its last second. What runs is never lost with them.
 """
@@ -19,6 +22,7 @@ from typing import Any, Final
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
+from holdfast.ids import new_uuid
 from holdfast.model import Definition
 from holdfast.store.base import Store
 from holdfast.worker.triggers.sources import without_secrets
@@ -81,6 +85,7 @@ class Trigger:
     queue: str | None
     queue_key: str
     paused: bool
+    mark: str
     created_at: int
     body: Mapping[str, Any]
 
@@ -120,6 +125,7 @@ def new_body(kind: str, config: Mapping[str, Any], now: int) -> Body:
         "queue": None,
         "queue_key": "",
         "paused": False,
+        "mark": new_mark(),
         "created_at": now,
         "received": 0,
         "matched": 0,
@@ -127,6 +133,10 @@ def new_body(kind: str, config: Mapping[str, Any], now: int) -> Body:
         "recent": [],
         "scanned": None,
     }
+
+
+def new_mark() -> str:
+    return new_uuid().hex[:16]
 
 
 def checked_name(name: str) -> str:
@@ -165,6 +175,7 @@ def trigger_of(definition: Definition) -> Trigger:
         queue=body["queue"],
         queue_key=body["queue_key"],
         paused=body["paused"],
+        mark=body["mark"],
         created_at=body["created_at"],
         body=body,
     )

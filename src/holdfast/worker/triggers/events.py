@@ -5,6 +5,10 @@ claimed by the process that emitted it, which tells everybody and then marks it 
 event is found to be due: any worker claims it in turn, by moving its time ahead, and tells everybody. Some hear of it a
 second time then; but the ids of runs and signals follow from the event, so nothing happens twice.
 
+Who hears of an event is decided when it is emitted, by what the store says then, and stored with it: the triggers that
+listen, and the time of the newest run that may want it. So neither a pause, nor a clock that was put back, nor how long
+it takes until somebody delivers the event, makes a difference.
+
 Delivered events are kept for a while, so that a second event with the same dedup id is known to be the first. For that
 they are due once more, at the end of that while; so finding the old ones costs nothing as long as there are none.
 """
@@ -12,11 +16,12 @@ they are due once more, at the end of that while; so finding the old ones costs 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast import faults
+from holdfast.clock import ready_us
 from holdfast.codec import MISSING, blob_digest, coder_for, coder_of, is_same
 from holdfast.errors import (
     ConflictingSend,
@@ -53,6 +58,24 @@ CLAIM_US: Final = 2_000_000
 _BATCH: Final = 50
 _PAGE: Final = 500
 _LISTENING: Final = frozenset(Status) - FINAL - {Status.quarantined}
+#: So many attempts are made before an event is given up, however old its time says it is.
+_LEAST_ATTEMPTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Ears:
+    """Who listens, as the store says it now."""
+
+    triggers: Sequence[Trigger]
+    agents: Mapping[str, Sequence[str]]  #: that declare a signal, by its name
+
+    @classmethod
+    async def of(cls, store: Store) -> _Ears:
+        agents: dict[str, list[str]] = {}
+        for definition in await store.definitions("agent"):
+            for name in body_of(definition).get("signals", {}):
+                agents.setdefault(name, []).append(definition.name)
+        return cls([each for each in await all_triggers(store) if each.kind == EVENT], agents)
 
 
 async def emit(store: Store, name: str, *, value: object, dedup: str | None, now: int, within: Any = None) -> str:
@@ -63,10 +86,23 @@ async def emit(store: Store, name: str, *, value: object, dedup: str | None, now
 
     Example: `await emit(store, "order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
     """
-    new = _definition(name, value, dedup=dedup, now=now, due_at=now)
+    heard = await _heard(store, await _Ears.of(store), name, now)
+    new = _definition(name, value, heard, dedup=dedup, now=now, due_at=ready_us())
     if not (await store.define([new], within=within))[0]:
         await _refuse_other(store, new, name, dedup)
     return new.name
+
+
+async def _heard(store: Store, ears: _Ears, name: str, now: int) -> Body:
+    """Who is to hear of an event that is emitted now: triggers, and runs that were created until a time.
+
+    That time is not before the newest of them, whatever the clocks of those who created them said.
+    """
+    triggers = [each.mark for each in ears.triggers if not each.paused and each.config["event"] == name]
+    until = now
+    for agent in ears.agents.get(name, ()):
+        until = max([until, *(row.created_at for row in await store.runs(RunFilter(agent=agent, limit=1)))])
+    return {"triggers": triggers, "until": until}
 
 
 async def _refuse_other(store: Store, new: Definition, name: str, dedup: str | None) -> None:
@@ -80,13 +116,13 @@ async def _refuse_other(store: Store, new: Definition, name: str, dedup: str | N
             )
 
 
-def _definition(name: str, value: object, *, dedup: str | None, now: int, due_at: int) -> Definition:
+def _definition(name: str, value: object, heard: Body, *, dedup: str | None, now: int, due_at: int) -> Definition:
     checked_event(name)
     if dedup is not None and (not isinstance(dedup, str) or not dedup):
         raise UsageError(f"dedup= takes text that is the same whenever the event is the same; got {dedup!r}.")
     text = coder_of(value).dumps(value, what=f"the value of event {name!r}")
     mark = new_uuid().hex if dedup is None else blob_digest(json.dumps([name, dedup]).encode())
-    body = {"event": name, "value": text, "at": now}
+    body = {"event": name, "value": text, "at": now, **heard}
     return Definition(EVENT, f"e_{mark}", json.dumps(body), 1, due_at)
 
 
@@ -109,6 +145,15 @@ class _Event:
     @property
     def at(self) -> int:
         return int(self.body["at"])
+
+    @property
+    def until(self) -> int:
+        """Runs that were created by then hear of it."""
+        return int(self.body["until"])
+
+    def is_for(self, trigger: Trigger) -> bool:
+        """Did the trigger listen when it was emitted?"""
+        return trigger.mark in self.body["triggers"]
 
     def due_again(self, due_at: int, **more: Any) -> Definition:
         body = json.dumps(self.body | more)
@@ -144,12 +189,14 @@ class Events:
 
         Example: `await events.emit("order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
         """
-        new = _definition(name, value, dedup=dedup, now=now, due_at=now + CLAIM_US)
+        ears = await _Ears.of(self._store)
+        heard = await _heard(self._store, ears, name, now)
+        new = _definition(name, value, heard, dedup=dedup, now=now, due_at=now + CLAIM_US)
         if not (await self._store.define([new]))[0]:
             await _refuse_other(self._store, new, name, dedup)
         else:
             try:
-                await self._deliver(_read([new]), now)
+                await self._deliver(_read([new]), ears, now)
                 await self._tally.flush()
             except StoreError as error:
                 warn("event.not_delivered_yet", name=name, id=new.name, error=str(error))
@@ -167,7 +214,7 @@ class Events:
                 await self._store.forget(EVENT, [definition.name for definition in old])
             claimed = await self._claimed(fresh, now)
             if claimed:
-                delivered += await self._deliver(claimed, now)
+                delivered += await self._deliver(claimed, await _Ears.of(self._store), now)
             elif not old:
                 break  # somebody else is at it
         await self._tally.flush()
@@ -185,10 +232,10 @@ class Events:
         taken = await self._store.define(claims) if claims else []
         return _read(claim for claim, is_ours in zip(claims, taken, strict=True) if is_ours)
 
-    async def _deliver(self, events: Sequence[_Event], now: int) -> int:
+    async def _deliver(self, events: Sequence[_Event], ears: _Ears, now: int) -> int:
         for _ in events:
             faults.point("event.before_delivery")
-        told = await self._for_triggers(events)
+        told = _told(events, ears.triggers)
         causes = [(each, each.cause) for each in told if each.cause is not None]
         errors = await start_all(self._start, [cause for _, cause in causes])
         failed: dict[str, str] = {}
@@ -196,19 +243,28 @@ class Events:
             if error is not None:
                 failed[each.event.id] = detail = f"event {each.event.id}: {type(error).__name__}: {error}"
                 self._tally.note(each.trigger.name, "failed", at=now, run=cause.run_id, detail=detail)
-        listening = await self._listening()
+        signalled: set[str] = set()
         for event in events:
             try:
-                await self._signal(event, listening.get(event.name, ()))
+                await self._signal(event, ears)
             except StoreError as error:
                 failed[event.id] = f"{type(error).__name__}: {error}"
+            else:
+                signalled.add(event.id)
         for _ in events:
             faults.point("event.after_delivery")
-        return await self._settle(events, told, failed, now)
+        return await self._settle(events, told, failed, signalled, now)
 
-    async def _settle(self, events: Sequence[_Event], told: Sequence[_Told], failed: dict[str, str], now: int) -> int:
+    async def _settle(
+        self,
+        events: Sequence[_Event],
+        told: Sequence[_Told],
+        failed: Mapping[str, str],
+        signalled: Collection[str],
+        now: int,
+    ) -> int:
         """Mark what was delivered; what was not comes again. Only whoever marks an event counts it."""
-        changes = [self._after(event, now, failed.get(event.id)) for event in events]
+        changes = [_after(event, now, failed.get(event.id), is_signalled=event.id in signalled) for event in events]
         marked = await self._store.define(changes)
         done = {event.id for event, ok in zip(events, marked, strict=True) if ok and event.id not in failed}
         for each in told:
@@ -218,50 +274,26 @@ class Events:
                 self._tally.note(name, "ignored" if run is None else "started", at=now, run=run, detail=detail)
         return len(done)
 
-    def _after(self, event: _Event, now: int, error: str | None) -> Definition:
-        if error is None:
-            return event.due_again(max(event.at + KEPT_US, now + 1), delivered=now)
-        attempts = int(event.body.get("attempts", 0)) + 1
-        if now - event.at > KEPT_US:
-            warn("event.given_up", name=event.name, id=event.id, attempts=attempts, error=error)
-            return event.due_again(now + KEPT_US, delivered=now, error=error)
-        return event.due_again(now + int(delay_s(attempts) * 1e6), attempts=attempts, error=error)
-
-    # triggers
-
-    async def _for_triggers(self, events: Sequence[_Event]) -> list[_Told]:
-        triggers = [each for each in await all_triggers(self._store) if each.kind == EVENT and not each.paused]
-        return [
-            _Told(event, trigger, _cause_of(event, trigger))
-            for event in events
-            for trigger in triggers
-            if trigger.config["event"] == event.name and trigger.created_at <= event.at
-        ]
-
     # signals
 
-    async def _listening(self) -> dict[str, list[str]]:
-        """The agents that declare a signal, by its name."""
-        agents: dict[str, list[str]] = {}
-        for definition in await self._store.definitions("agent"):
-            for name in body_of(definition).get("signals", {}):
-                agents.setdefault(name, []).append(definition.name)
-        return agents
+    async def _signal(self, event: _Event, ears: _Ears) -> None:
+        """Send the event to every run that was there when it happened and whose agent declares such a signal."""
+        if event.body.get("signalled"):  # before; it comes again because of a trigger
+            return
+        own = {_run_id(trigger, event) for trigger in ears.triggers}
+        for agent in ears.agents.get(event.name, ()):
+            async for page in self._listeners(agent, event.until):
+                others = [run_id for run_id in page if run_id not in own]
+                await in_parallel(lambda run_id: self._send_to(run_id, event), others)
 
-    async def _signal(self, event: _Event, agents: Iterable[str]) -> None:
-        """Send the event to every run of these agents that was there when it happened."""
-        for agent in agents:
-            async for page in self._listeners(agent, event.at):
-                await in_parallel(lambda run_id: self._send_to(run_id, event), page)
-
-    async def _listeners(self, agent: str, at: int) -> AsyncIterator[list[RunId]]:
+    async def _listeners(self, agent: str, until: int) -> AsyncIterator[list[RunId]]:
         before: RunId | None = None
         while True:
             which = RunFilter(status=_LISTENING, agent=agent, before_id=before, limit=_PAGE)
             rows = await self._store.runs(which)
             if not rows:
                 return
-            yield [row.id for row in rows if row.created_at <= at]
+            yield [row.id for row in rows if row.created_at <= until]
             before = rows[-1].id
 
     async def _send_to(self, run_id: RunId, event: _Event) -> None:
@@ -301,7 +333,33 @@ def _read(claims: Iterable[Definition]) -> list[_Event]:
     return sorted(events, key=lambda event: event.at)
 
 
+def _told(events: Iterable[_Event], triggers: Sequence[Trigger]) -> list[_Told]:
+    """Each event with each trigger that is to hear of it, paused since or not."""
+    return [
+        _Told(event, trigger, _cause_of(event, trigger))
+        for event in events
+        for trigger in triggers
+        if event.is_for(trigger)
+    ]
+
+
 def _cause_of(event: _Event, trigger: Trigger) -> Cause | None:
     if not matches(trigger.where, event.value):
         return None
-    return Cause(trigger, f"{trigger.name}:{event.id}", event.value, event.body["value"])
+    return Cause(trigger, _run_id(trigger, event), event.value, event.body["value"])
+
+
+def _run_id(trigger: Trigger, event: _Event) -> str:
+    return f"{trigger.name}:{event.id}"
+
+
+def _after(event: _Event, now: int, error: str | None, *, is_signalled: bool) -> Definition:
+    """The event after it was delivered, or could not be."""
+    if error is None:
+        return event.due_again(max(event.at, now) + KEPT_US, delivered=now)
+    attempts = int(event.body.get("attempts", 0)) + 1
+    if now - event.at > KEPT_US and attempts >= _LEAST_ATTEMPTS:
+        warn("event.given_up", name=event.name, id=event.id, attempts=attempts, error=error)
+        return event.due_again(now + KEPT_US, delivered=now, error=error)
+    due_at = now + int(delay_s(attempts) * 1e6)
+    return event.due_again(due_at, attempts=attempts, error=error, signalled=is_signalled)

@@ -24,6 +24,7 @@ from holdfast.worker.triggers.definitions import (
     checked_name,
     find_trigger,
     new_body,
+    new_mark,
 )
 from holdfast.worker.triggers.events import Events, emit
 from holdfast.worker.triggers.files import RESCAN_S, FileTrigger, forget_cursors
@@ -79,7 +80,7 @@ class Triggers:
 
         def altered(body: Body) -> Body | None:
             if subject_of(kind, config) != subject_of(body["kind"], body["config"]):
-                body = body | {"created_at": now_us(), "scanned": None}
+                body = body | {"created_at": now_us(), "mark": new_mark(), "scanned": None}
             new = body | {"kind": kind, "config": config} | orders
             return None if new == body else new
 
@@ -98,7 +99,9 @@ class Triggers:
         return [trigger.info for trigger in await all_triggers(self._store)]
 
     async def pause(self, name: str) -> TriggerInfo:
-        """Let a trigger start nothing. Changed files and messages wait for it; events that happen meanwhile do not."""
+        """Let a trigger hear of nothing more. Changed files and messages wait for it; events emitted meanwhile do not,
+        and those emitted before are delivered.
+        """
         return await self._set_paused(name, True)
 
     async def resume(self, name: str) -> TriggerInfo:
