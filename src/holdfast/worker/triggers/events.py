@@ -39,9 +39,13 @@ from holdfast.store.base import Store
 from holdfast.telemetry import warn
 from holdfast.worker.triggers.definitions import Body, Tally, Trigger, all_triggers, body_of
 from holdfast.worker.triggers.filters import matches
+from holdfast.worker.triggers.refused import KEPT_US as REFUSED_KEPT_US
+from holdfast.worker.triggers.refused import forget_refused, set_aside
 from holdfast.worker.triggers.sources import checked_event
 from holdfast.worker.triggers.starting import (
+    Attempt,
     Cause,
+    Fate,
     SendSignal,
     StartRun,
     delay_s,
@@ -133,27 +137,22 @@ class _Event:
     definition: Definition
     body: Body
     value: object
+    name: str
+    at: int
+    until: int  #: runs that were created by then hear of it
+    marks: frozenset[str]  #: of the triggers that listened when it was emitted
+
+    @classmethod
+    def of(cls, claim: Definition) -> _Event:
+        """Raises all sorts of errors if it is not one of ours."""
+        body = body_of(claim)
+        value: object = coder_for(MISSING).loads(body["value"], what=f"event {claim.name}")
+        name, at, until = str(body["event"]), int(body["at"]), int(body["until"])
+        return cls(claim, body, value, name, at, until, frozenset(body["triggers"]))
 
     @property
     def id(self) -> str:
         return self.definition.name
-
-    @property
-    def name(self) -> str:
-        return str(self.body["event"])
-
-    @property
-    def at(self) -> int:
-        return int(self.body["at"])
-
-    @property
-    def until(self) -> int:
-        """Runs that were created by then hear of it."""
-        return int(self.body["until"])
-
-    def is_for(self, trigger: Trigger) -> bool:
-        """Did the trigger listen when it was emitted?"""
-        return trigger.mark in self.body["triggers"]
 
     def due_again(self, due_at: int, **more: Any) -> Definition:
         body = json.dumps(self.body | more)
@@ -167,10 +166,33 @@ class _Told:
     event: _Event
     trigger: Trigger
     cause: Cause | None  #: of a run; None: the filter says no
+    attempt: Attempt | None = None
 
     @property
     def run_id(self) -> str | None:
         return None if self.cause is None else self.cause.run_id
+
+    @property
+    def what(self) -> str:
+        return "ignored" if self.attempt is None else self.attempt.fate
+
+    @property
+    def detail(self) -> str:
+        why = "" if self.attempt is None else self.attempt.why
+        return f"event {self.event.id}: {why}" if why else f"event {self.event.id}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.attempt is None or self.attempt.is_over
+
+    @property
+    def is_refused(self) -> bool:
+        return self.attempt is not None and self.attempt.fate is Fate.refused
+
+    def set_aside(self, now: int) -> Definition:
+        assert self.attempt is not None
+        what, why, data = f"event {self.event.id}", self.attempt.why, self.event.body["value"].encode()
+        return set_aside(self.trigger.name, str(self.run_id), what=what, why=why, data=data, now=now)
 
 
 class Events:
@@ -196,7 +218,7 @@ class Events:
             await _refuse_other(self._store, new, name, dedup)
         else:
             try:
-                await self._deliver(_read([new]), ears, now)
+                await self._deliver(_read([new])[0], ears, now)
                 await self._tally.flush()
             except StoreError as error:
                 warn("event.not_delivered_yet", name=name, id=new.name, error=str(error))
@@ -230,19 +252,16 @@ class Events:
     async def _claimed(self, due: Sequence[Definition], now: int) -> list[_Event]:
         claims = [replace(each, revision=each.revision + 1, due_at=now + CLAIM_US) for each in due]
         taken = await self._store.define(claims) if claims else []
-        return _read(claim for claim, is_ours in zip(claims, taken, strict=True) if is_ours)
+        events, damaged = _read(claim for claim, is_ours in zip(claims, taken, strict=True) if is_ours)
+        if damaged:
+            await self._store.define(damaged)
+        return events
 
     async def _deliver(self, events: Sequence[_Event], ears: _Ears, now: int) -> int:
         for _ in events:
             faults.point("event.before_delivery")
-        told = _told(events, ears.triggers)
-        causes = [(each, each.cause) for each in told if each.cause is not None]
-        errors = await start_all(self._start, [cause for _, cause in causes])
-        failed: dict[str, str] = {}
-        for (each, cause), error in zip(causes, errors, strict=True):
-            if error is not None:
-                failed[each.event.id] = detail = f"event {each.event.id}: {type(error).__name__}: {error}"
-                self._tally.note(each.trigger.name, "failed", at=now, run=cause.run_id, detail=detail)
+        told = await self._start_runs(_told(events, ears.triggers))
+        failed = {each.event.id: each.detail for each in told if not each.is_over}
         signalled: set[str] = set()
         for event in events:
             try:
@@ -255,6 +274,12 @@ class Events:
             faults.point("event.after_delivery")
         return await self._settle(events, told, failed, signalled, now)
 
+    async def _start_runs(self, told: Sequence[_Told]) -> list[_Told]:
+        """What became of all that were told."""
+        causes = [each.cause for each in told if each.cause is not None]
+        attempts = iter(await start_all(self._start, causes))
+        return [each if each.cause is None else replace(each, attempt=next(attempts)) for each in told]
+
     async def _settle(
         self,
         events: Sequence[_Event],
@@ -263,16 +288,31 @@ class Events:
         signalled: Collection[str],
         now: int,
     ) -> int:
-        """Mark what was delivered; what was not comes again. Only whoever marks an event counts it."""
+        """Mark what was delivered; what was not comes again. Only whoever marks an event counts it.
+
+        What can never be a run is set aside in the same commit.
+        """
         changes = [_after(event, now, failed.get(event.id), is_signalled=event.id in signalled) for event in events]
-        marked = await self._store.define(changes)
-        done = {event.id for event, ok in zip(events, marked, strict=True) if ok and event.id not in failed}
+        aside = [each.set_aside(now) for each in told if each.is_refused]
+        marked = await self._store.define([*changes, *aside])
+        done = {event.id for event, ok in zip(events, marked, strict=False) if ok and event.id not in failed}
         for each in told:
+            if each.event.id in done or not each.is_over:
+                self._tally.note(each.trigger.name, each.what, at=now, run=each.run_id, detail=each.detail)
             if each.event.id in done:
-                name, run, detail = each.trigger.name, each.run_id, f"event {each.event.id}"
-                self._tally.count(name, received=1, matched=int(run is not None), started=int(run is not None))
-                self._tally.note(name, "ignored" if run is None else "started", at=now, run=run, detail=detail)
+                self._count(each)
+        for name in {each.trigger.name for each in told if each.is_refused}:
+            await forget_refused(self._store, name, before=now - REFUSED_KEPT_US)
         return len(done)
+
+    def _count(self, each: _Told) -> None:
+        self._tally.count(
+            each.trigger.name,
+            received=1,
+            matched=int(each.cause is not None),
+            started=int(each.attempt is not None and each.attempt.fate is Fate.started),
+            refused=int(each.is_refused),
+        )
 
     # signals
 
@@ -314,23 +354,25 @@ def _parted(due: Sequence[Definition]) -> tuple[list[Definition], list[Definitio
     for definition in due:
         try:
             (old if "delivered" in body_of(definition) else fresh).append(definition)
-        except StoreError as error:  # it must not hold up the others
-            warn("event.damaged", id=definition.name, error=str(error))
+        except StoreError:  # it is set aside when it is claimed
+            fresh.append(definition)
     return fresh, old
 
 
-def _read(claims: Iterable[Definition]) -> list[_Event]:
-    """What is in claimed events, in the order in which they were emitted."""
+def _read(claims: Iterable[Definition]) -> tuple[list[_Event], list[Definition]]:
+    """What is in claimed events, in the order in which they were emitted; and those that cannot be read, due no more.
+
+    They stay as they are, for whoever looks into the store: they must not hold up the others.
+    """
     events: list[_Event] = []
+    damaged: list[Definition] = []
     for claim in claims:
-        body = body_of(claim)
         try:
-            value: object = coder_for(MISSING).loads(body["value"], what=f"event {claim.name}")
-        except Undecodable as error:  # it stays claimed, and is looked at again
-            warn("event.damaged", id=claim.name, error=str(error))
-        else:
-            events.append(_Event(claim, body, value))
-    return sorted(events, key=lambda event: event.at)
+            events.append(_Event.of(claim))
+        except (StoreError, Undecodable, LookupError, TypeError, ValueError) as error:
+            warn("event.damaged", id=claim.name, error=f"{type(error).__name__}: {error}")
+            damaged.append(replace(claim, revision=claim.revision + 1, due_at=None))
+    return sorted(events, key=lambda event: event.at), damaged
 
 
 def _told(events: Iterable[_Event], triggers: Sequence[Trigger]) -> list[_Told]:
@@ -339,7 +381,7 @@ def _told(events: Iterable[_Event], triggers: Sequence[Trigger]) -> list[_Told]:
         _Told(event, trigger, _cause_of(event, trigger))
         for event in events
         for trigger in triggers
-        if event.is_for(trigger)
+        if trigger.mark in event.marks
     ]
 
 
