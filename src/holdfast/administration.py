@@ -20,7 +20,7 @@ from holdfast.worker.queues import QueueInfo
 if TYPE_CHECKING:
     from holdfast.worker.schedules import Schedules
     from holdfast.worker.timetable import ScheduleInfo
-    from holdfast.worker.triggers import Source, TriggerInfo, Triggers
+    from holdfast.worker.triggers import RefusedStart, Source, TriggerInfo, Triggers
 
 
 _EFFECT = "do it in the body of an effect there"
@@ -218,6 +218,15 @@ class Administration:
         Example: `for trigger in await app.triggers(): print(trigger.name, trigger.started)`
         """
         return await self._triggers.list()
+
+    @look
+    async def refused_starts(self, trigger: str, *, limit: int = 1000) -> list[RefusedStart]:
+        """What came for a trigger and can never be a run: it cannot be read, does not fit the agent's argument, or has
+        no valid queue key. Oldest first; each is kept for 30 days.
+
+        Example: `for each in await app.refused_starts("orders"): print(each.why, each.data)`
+        """
+        return list(await self._triggers.refused(trigger, limit=limit))
 
     @refused(_EFFECT)
     async def pause_trigger(self, name: str) -> None:

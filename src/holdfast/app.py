@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -18,10 +18,10 @@ from holdfast.acts import is_in_run, look, refused
 from holdfast.administration import Administration
 from holdfast.calls import Duration, seconds
 from holdfast.clock import now_us
-from holdfast.codec import Input, input_of
+from holdfast.codec import Input, input_of, problems_outside
 from holdfast.config import Settings, store_url
 from holdfast.data import data
-from holdfast.errors import RunFinished, RunMoved, RunNotFound, StoreError, UsageError
+from holdfast.errors import RunFinished, RunMoved, RunNotFound, StoreError, Undecodable, UsageError
 from holdfast.handle import Run
 from holdfast.history import RunInfo, as_time, info_of
 from holdfast.model import FINAL, RunFilter, RunId, Status, ThreadId
@@ -248,9 +248,13 @@ class Holdfast(Administration):
         known = await control.definition(self._store, start.agent)
         if not known.get("first"):
             raise UsageError(f"No worker has declared agent {start.agent!r} with an argument to take the event.")
+        if problems := problems_outside(known.get("takes"), start.text):
+            found = "; ".join(problems[:5])
+            raise Undecodable(f"The value does not fit {known['first']}= of agent {start.agent!r}: {found}.")
         given = input_of(known["first"], start.text, known.get("defaults", {}))
         place = Place(start.queue or known.get("queue"), start.queue_key)
-        _, is_new = await self._here.put(_new_run(start.agent, given, start.run_id, start.tags, place))
+        new = _new_run(start.agent, given, start.run_id, start.tags, place)
+        _, is_new = await self._here.put(replace(new, outside=known["first"]))
         return is_new
 
     async def _signal(self, run_id: str, name: str, text: str, dedup: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast.clock import now_us, ready_us
-from holdfast.codec import is_same, schema_problems
+from holdfast.codec import is_same, problems_outside
 from holdfast.errors import (
     AlreadyDecided,
     AmbiguousId,
@@ -256,7 +256,7 @@ async def definition(store: Store, agent: str) -> dict[str, Any]:
 
 def refuse_misfit(schema: dict[str, Any] | None, value: str, what: str) -> None:
     """Refuse a value of the wrong shape to its sender."""
-    found = schema_problems(schema, json.loads(value)) if schema else []
+    found = problems_outside(schema, value)
     if found:
         raise UsageError(f"The value does not fit {what}: {'; '.join(found[:5])}.")
 

@@ -96,6 +96,7 @@ POINTS = {
     "schedule.after_start": "the run is stored, it is not struck out of the schedule",
     "event.before_delivery": "an event is stored, nobody was told of it",
     "event.after_delivery": "everybody was told of an event, that is not recorded",
+    "trigger.after_refusal": "a message that can never be a run is set aside, its server has not heard",
     "prune.before_commit": "what ended runs did is about to be removed",
     "prune.after_commit": "it is removed, nobody was told",
     "copy.after_mark": "a run that is to be moved is shut in its store, the other one has nothing of it",

@@ -34,7 +34,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
-from typing import Any, NamedTuple, NewType
+from typing import Any, Final, NamedTuple, NewType
+
+#: Bytes; no stored value has more, so that reading a damaged one takes no more memory than that.
+LARGEST_BLOB: Final = 1 << 30
 
 from holdfast.data import brisk, data
 

@@ -141,6 +141,23 @@ def test_a_trigger_is_listed_paused_and_tells_what_it_did(hf: Commands) -> None:
     assert hf("triggers", "log", "pages").code == 3
 
 
+def test_what_can_never_be_a_run_is_shown_without_harm_to_the_terminal(hf: Commands) -> None:
+    script(hf, "await app.on('page.ready', publish, name='pages', queue_key='{key}')")
+    assert "was refused" in hf("triggers", "refused", "pages").err
+    assert hf("emit", "page.ready", '{"key": "\\u001b[2J\\u202e"}').code == 0
+    _, run, source, why, came = hf("triggers", "refused", "pages").out.rstrip("\n").split("\t")
+    assert run.startswith("pages:e_")
+    assert source.startswith("event e_")
+    assert "queue_key= takes at most 200 printable characters" in why
+    assert came == '{"key":"\\u001b[2J\\u202e"}'
+    assert hf("triggers", "refused", "pages", "--json").json["items"][0]["data"] == came
+    assert "\x1b[2J" not in hf.on_terminal("triggers", "refused", "pages").out
+    assert hf("triggers", "log", "pages").out.split("\t")[1] == "refused"
+    assert "1 refused" in hf.on_terminal("triggers", "log", "pages").out
+    assert hf("triggers", "--json").json["items"][0]["refused"] == 1
+    assert hf("triggers", "refused", "other").code == 3
+
+
 def test_looking_makes_no_store(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> None:
     empty = Commands(tmp_path_factory.mktemp("empty"), nursery)
     for name in ("workers", "queues", "schedules", "triggers", "questions", "watch"):

@@ -36,6 +36,7 @@ ELSEWHERE: Final = {
     "copy.after_release": "retention/test_moving.py",
     "event.before_delivery": "worker/test_triggers_events.py",
     "event.after_delivery": "worker/test_triggers_events.py",
+    "trigger.after_refusal": "worker/test_triggers_poison.py",
     "land.before_commit": "runs/test_transactions.py",
     "land.after_commit": "runs/test_transactions.py",
 }

@@ -16,46 +16,16 @@ import pytest
 
 from holdfast import clock
 from holdfast.errors import StoreError
-from holdfast.worker.triggers import FileChange, files
+from holdfast.worker.triggers import files
 from holdfast.worker.triggers.scanning import Pattern, differing
 from tests.eventually import eventually
 from tests.nursery import Nursery
+from tests.worker.inboxes import fast, has, has_noted, inbox_of, put, reported
 from tests.worker.logged import logged
 from tests.worker.outside import World, counted, going, process, world
 
 #: Rows are made up: nobody executes these runs.
 pytestmark = pytest.mark.corrupts
-
-
-def fast(pattern: Path | str, **more: Any) -> FileChange:
-    return FileChange(str(pattern), **{"settle": 0.05} | more)
-
-
-def put(folder: Path, **files: str) -> None:
-    for name, text in files.items():
-        (folder / f"{name}.txt").write_text(text)
-
-
-def inbox_of(folder: Path) -> Path:
-    inbox = folder / "inbox"
-    inbox.mkdir()
-    return inbox
-
-
-async def reported(here: World) -> list[tuple[str, str, int]]:
-    """(name, change, size) of what started runs, in that order."""
-    found: list[Any] = await here.inputs()
-    return [(Path(each["path"]).name, each["change"], each["size"]) for each in found]
-
-
-async def has(here: World, *expected: tuple[str, str, int]) -> None:
-    """Wait until exactly this was reported, in whatever order."""
-
-    async def is_there() -> bool:
-        return len(await here.runs()) >= len(expected)
-
-    await eventually(is_there)
-    assert sorted(await reported(here)) == sorted(expected)
 
 
 # patterns
@@ -72,8 +42,8 @@ async def has(here: World, *expected: tuple[str, str, int]) -> None:
         ("**", {"a.txt", "b.md", "one/a.txt", "one/two/a.txt", "one/two/c.md"}),
         ("**/*.txt", {"a.txt", "one/a.txt", "one/two/a.txt"}),
         ("**/a.txt", {"a.txt", "one/a.txt", "one/two/a.txt"}),
-        ("*/a.txt", {"one/a.txt", "link/a.txt"}),
-        ("one/*/a.txt", {"one/two/a.txt", "one/loop/a.txt"}),
+        ("*/a.txt", {"one/a.txt"}),
+        ("one/*/a.txt", {"one/two/a.txt"}),
         ("one/**/*.txt", {"one/a.txt", "one/two/a.txt"}),
         ("**/two/**/*.md", {"one/two/c.md"}),
         ("one/**/two/*", {"one/two/a.txt", "one/two/c.md"}),
@@ -294,11 +264,11 @@ def test_a_file_whose_name_is_not_text_is_told_of_and_holds_up_nobody(tmp_path: 
             with logged() as log:
                 async with going(here):
                     await has(here, ("b.txt", "created", 2))
-                    await eventually(lambda: has_failed(here))
+                    await eventually(lambda: has_noted(here, "refused"))
                     for name in ("c", "d"):  # it looks again and again
                         put(inbox, **{name: name})
                         await eventually(lambda: is_reported(here, f"{name}.txt"))  # noqa: B023 - it is awaited here
-            assert len(log.named("trigger.unreadable_file")) == 1
+            assert len(log.named("trigger.refused_file")) == 1
             assert log.named("trigger.failed") == []
 
     asyncio.run(main())
@@ -454,7 +424,7 @@ def test_a_run_that_cannot_be_started_is_tried_again_and_the_change_before_goes_
             with logged() as log:
                 async with going(here):
                     put(inbox, a="a")
-                    await eventually(lambda: has_failed(here))
+                    await eventually(lambda: has_noted(here, "failed"))
                     put(inbox, a="aa")
                     tries = len(here.starts)
                     await eventually(lambda: len(here.starts) > tries)
@@ -469,10 +439,6 @@ def test_a_run_that_cannot_be_started_is_tried_again_and_the_change_before_goes_
 
 async def is_reported(here: World, name: str) -> bool:
     return name in [each for each, _, _ in await reported(here)]
-
-
-async def has_failed(here: World) -> bool:
-    return any(note.what == "failed" for info in await here.triggers.list() for note in info.recent)
 
 
 def test_triggers_are_paused_resumed_and_removed_while_they_go(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import click
@@ -17,8 +18,18 @@ from holdfast.cli.text import clean, count, to_json
 from holdfast.clock import now_us
 from holdfast.history import as_time
 from holdfast.worker.triggers.definitions import TriggerInfo, TriggerNote
+from holdfast.worker.triggers.refused import RefusedStart
 
-_NOTES = {"started": ("✔", "green"), "ignored": ("·", "dim"), "failed": ("✖", "red")}
+_NOTES = {
+    "started": ("✔", "green"),
+    "known": ("✔", "dim"),
+    "ignored": ("·", "dim"),
+    "refused": ("✖", "red"),
+    "failed": ("✖", "red"),
+}
+
+#: Characters of what came that a terminal shows.
+_SHOWN = 80
 
 _trigger_argument = click.argument("name", metavar="NAME", shell_complete=complete_defined("trigger"))
 
@@ -27,7 +38,8 @@ _trigger_argument = click.argument("name", metavar="NAME", shell_complete=comple
 def triggers_command(setup: Setup) -> int:
     """List triggers: what starts runs when something happens.
 
-    Piped, lines of: trigger, active|paused, kind, what it listens to, agent, received, matched, started, queue.
+    Piped, lines of: trigger, active|paused, kind, what it listens to, agent, received, matched, started, queue,
+    refused.
     """
 
     async def read(app: Holdfast) -> list[TriggerInfo]:
@@ -61,6 +73,7 @@ def _listed(trigger: TriggerInfo) -> Listed:
         "received": trigger.received,
         "matched": trigger.matched,
         "started": trigger.started,
+        "refused": trigger.refused,
         "recent": [_note_facts(note) for note in trigger.recent],
     }
     line = (
@@ -73,6 +86,7 @@ def _listed(trigger: TriggerInfo) -> Listed:
         trigger.matched,
         trigger.started,
         trigger.queue,
+        trigger.refused,
     )
     cells = (
         f"{mark} {state}",
@@ -138,7 +152,7 @@ def remove_trigger(setup: Setup, name: str) -> int:
 def trigger_log(setup: Setup, name: str) -> int:
     """Tell what a trigger did last, oldest first.
 
-    Piped, lines of: time, started|ignored|failed, run, detail.
+    Piped, lines of: time, started|known|ignored|refused|failed, run, detail.
     """
 
     async def read(app: Holdfast) -> TriggerInfo:
@@ -157,9 +171,42 @@ def trigger_log(setup: Setup, name: str) -> int:
         head=("WHAT", "RUN", "AT", "DETAIL"),
         flexible=3,
         nothing=f"Trigger {clean(name, one_line=True)} has done nothing yet.",
-        footer=f"{trigger.received} seen · {trigger.matched} fit · {count(trigger.started, 'run')} started",
+        footer=f"{trigger.received} seen · {trigger.matched} fit · {count(trigger.started, 'run')} started"
+        + (f" · {trigger.refused} refused" if trigger.refused else ""),
     )
     return 0
+
+
+@triggers_command.act("refused")
+@_trigger_argument
+def refused_starts(setup: Setup, name: str) -> int:
+    """Show what came for a trigger and can never be a run, oldest first.
+
+    Piped, lines of: time, run that it would have been, where it came from, why not, what came.
+    """
+
+    async def read(app: Holdfast) -> list[RefusedStart]:
+        _named(await app.triggers(), name)
+        return await app.refused_starts(name)
+
+    now = as_time(now_us())
+    items = [_refused(each, now) for each in with_app(setup, read)]
+    show_list(
+        setup,
+        items,
+        head=("AT", "FROM", "WHY", "WHAT CAME"),
+        flexible=2,
+        nothing=f"Nothing that came for trigger {clean(name, one_line=True)} was refused.",
+        footer=f"{len(items)} refused; each is kept for 30 days",
+    )
+    return 0
+
+
+def _refused(each: RefusedStart, now: datetime) -> Listed:
+    data = each.data.decode(errors="backslashreplace")
+    facts = {"at": stamp(each.at), "run": each.run, "from": each.what, "why": each.why, "data": data}
+    cells = (clock_time(each.at, now=now), each.what, each.why, data[:_SHOWN])
+    return Listed(facts, (stamp(each.at), each.run, each.what, each.why, data), cells, "")
 
 
 def _named(triggers: list[TriggerInfo], name: str) -> TriggerInfo:

@@ -15,7 +15,7 @@ Three kinds of coders read and write that format. They differ in how they know t
 Live equals replay: whoever calls a step gets what `roundtrip` decoded, never the object that the step returned.
 
 To read: `refusal`, `fastjson`, `tags`, `foreign`, `text` are the format; `shapes`, `coders`, `comparison`, `models`,
-`annotations` are the coders; `functions`, `exceptions` and `outside` use both; `plain`, `formats`, `patterns`,
+`annotations` are the coders; `outside`, `functions` and `exceptions` use both; `plain`, `formats`, `patterns`,
 `schema` and `model_schema` say what a type takes to those who do not have it. Each imports only from those before it.
 """
 
@@ -30,15 +30,16 @@ from holdfast.codec.functions import (
     defaults_of,
     encode_call,
     encode_input,
+    first_annotation,
     first_parameter,
     input_of,
     is_same,
     result_annotation,
     with_defaults_of,
 )
-from holdfast.codec.outside import read_outside
+from holdfast.codec.outside import plain_json, read_outside
 from holdfast.codec.schema import problems as schema_problems
-from holdfast.codec.schema import schema_of
+from holdfast.codec.schema import problems_outside, schema_of
 
 __all__ = [
     "MISSING",
@@ -55,10 +56,13 @@ __all__ = [
     "encode_call",
     "encode_error",
     "encode_input",
+    "first_annotation",
     "first_parameter",
     "input_of",
     "is_same",
     "message_of",
+    "plain_json",
+    "problems_outside",
     "read_outside",
     "result_annotation",
     "roundtrip_error",

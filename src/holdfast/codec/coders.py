@@ -30,6 +30,8 @@ class Coder(Generic[T]):
     """
 
     problem: str | None = None
+    #: The tags that values of this annotation may have; None: any.
+    tags: frozenset[str] | None = None
 
     def __init__(self, annotation: object) -> None:
         self.annotation = annotation
@@ -65,6 +67,7 @@ class ShapeCoder(Coder[T]):
 
     def __init__(self, annotation: object, shape: Shape) -> None:
         super().__init__(annotation)
+        self.tags = shape.tags
         self._shape = shape
 
     def dumps(self, value: T, *, what: str = "value") -> str:

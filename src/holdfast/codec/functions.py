@@ -22,6 +22,7 @@ from holdfast.codec.annotations import coder_for
 from holdfast.codec.coders import MISSING, Coder
 from holdfast.codec.fastjson import Json, decode, digest, encode, encode_sorted, make_decode, quote
 from holdfast.codec.foreign import pack_named
+from holdfast.codec.outside import read_outside
 from holdfast.codec.refusal import type_name
 from holdfast.codec.text import to_text
 from holdfast.data import data
@@ -336,6 +337,12 @@ def first_parameter(fn: Callable[..., Any]) -> str | None:
     return next(iter(plan.signature.parameters), None) if plan.signature is not None else None
 
 
+def first_annotation(fn: Callable[..., Any]) -> object:
+    """What that argument is annotated with; `MISSING` if it is not."""
+    name = first_parameter(fn)
+    return MISSING if name is None else _hints(fn).get(name, MISSING)
+
+
 def input_of(name: str, text: str, defaults: Mapping[str, str]) -> Input:
     """An input of one argument, given as JSON text, and of defaults: for whoever does not have the agent's code."""
     left = {other: each for other, each in defaults.items() if other != name}
@@ -344,11 +351,12 @@ def input_of(name: str, text: str, defaults: Mapping[str, str]) -> Input:
 
 
 def decode_input(
-    fn: Callable[..., Any], text: str, defaults: Collection[str] = ()
+    fn: Callable[..., Any], text: str, defaults: Collection[str] = (), *, outside: str | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments to call an agent with, each read by the annotation that it has now.
 
-    `defaults`: those that nobody gave. One of them that the agent does not take any more is not missed.
+    `defaults`: those that nobody gave. One of them that the agent does not take any more is not missed. `outside`: the
+    one that came from outside, as plain JSON.
     """
     plan = _plan(fn)
     try:
@@ -363,10 +371,13 @@ def decode_input(
         if name not in found:
             continue
         stored = found.pop(name)
-        if plan.is_simple and len(args) == position and parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+        if name == outside:
+            read: Callable[[Json], Any] = partial(_read_outside, plan.coders[name].annotation, name)
+        elif plan.is_simple and len(args) == position and parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             args.append(_read_argument(plan.coders[name], name, stored))
             continue
-        read = partial(_read_argument, plan.coders[name], name)
+        else:
+            read = partial(_read_argument, plan.coders[name], name)
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             args += [read(item) for item in _expect(list, stored, name)]
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -390,11 +401,18 @@ def decode_input(
 
 
 def _read_argument(coder: Coder[Any], what: str, stored: Json) -> Any:
+    return coder.loads(_stored_text(what, stored), what=what)
+
+
+def _read_outside(annotation: object, what: str, stored: Json) -> Any:
+    return read_outside(annotation, _stored_text(what, stored), what=what)[1]
+
+
+def _stored_text(what: str, stored: Json) -> str:
     try:
-        text = encode(stored)
+        return encode(stored)
     except (ValueError, RecursionError) as error:
         raise Undecodable(f"{what} cannot be read: {error}.") from None
-    return coder.loads(text, what=what)
 
 
 def _expect(kind: type, stored: Json, what: str) -> Any:

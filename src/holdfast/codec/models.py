@@ -10,7 +10,7 @@ Loaded with the first annotation that needs it, and the only place that imports 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -41,6 +41,7 @@ class ModelCoder(Coder[T]):
         self._from_python = adapter.validator.validate_python
         kinds = set(_schema_kinds(adapter.core_schema))
         self._is_json = kinds <= _JSON_SCHEMAS
+        self.tags = _tags_of(kinds)
         self._may_explode = not kinds.isdisjoint({"any", "definition-ref"}) or not self._is_json
 
     def dumps(self, value: T, *, what: str = "value") -> str:
@@ -151,9 +152,20 @@ _JSON_SCHEMAS: Final = frozenset(
     "dataclass dataclass-args dataclass-field typed-dict typed-dict-field default definitions definition-ref dict "
     "function-after function-before function-wrap".split()
 )
+#: Kinds whose values have a tag.
+_TAGGED_SCHEMAS: Final = {
+    name: f"${name}" for name in "tuple set frozenset bytes datetime date time timedelta decimal uuid complex".split()
+} | {"keys that are not str": "$dict"}
 _SCHEMA_PARTS: Final = (
     "schema items_schema keys_schema values_schema fields choices definitions extras_schema extras_keys_schema".split()
 )
+
+
+def _tags_of(kinds: Set[str]) -> frozenset[str] | None:
+    """The tags that a schema of these kinds asks for; None: it may ask for any."""
+    if "any" in kinds or not kinds <= _JSON_SCHEMAS | _TAGGED_SCHEMAS.keys():
+        return None
+    return frozenset(tag for kind, tag in _TAGGED_SCHEMAS.items() if kind in kinds)
 
 
 def _schema_kinds(schema: Any) -> Iterable[str]:

@@ -26,8 +26,9 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from holdfast.codec.fastjson import Json, encode
+from holdfast.codec.fastjson import Json, decode, encode
 from holdfast.codec.formats import FORMATS
+from holdfast.codec.outside import unmarked
 from holdfast.codec.patterns import matches
 from holdfast.codec.plain import key_text, plain_of
 from holdfast.codec.refusal import part, type_name
@@ -78,6 +79,19 @@ def problems(schema: Mapping[str, Any] | None, value: Json) -> list[str]:
     found = _Check(schema).of(schema, plain)
     lines = list(dict.fromkeys(map(str, found[:_MOST])))
     return lines if len(found) <= _MOST else [*lines, f"and {len(found) - _MOST} more"]
+
+
+def problems_outside(schema: Mapping[str, Any] | None, text: str) -> list[str]:
+    """The same of the text that a coder wrote for a value from outside. What looks like a tag is one if the type asks
+    for it, as `read_outside` has it.
+    """
+    found = problems(schema, decode(text)) if schema is not None else []
+    if not found or '"$dict"' not in text:
+        return found
+    try:
+        return found if problems(schema, unmarked(text)) else []
+    except RecursionError:
+        return found
 
 
 # values

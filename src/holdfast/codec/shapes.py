@@ -21,7 +21,11 @@ from typing import Any, Final
 import typing_extensions
 
 from holdfast.codec.refusal import Refused, describe, part, type_name
-from holdfast.codec.tags import ATOMS
+from holdfast.codec.tags import ATOMS, tags_of
+
+
+def _together(*tags: frozenset[str] | None) -> frozenset[str] | None:
+    return None if None in tags else frozenset().union(*(each or () for each in tags))
 
 
 class Shape:
@@ -31,6 +35,8 @@ class Shape:
     kinds: frozenset[type] | None = None
     #: Whether a value that was accepted is known to be JSON already (but for NaN and long ints).
     proves_json = False
+    #: The tags that a value may have; None: any.
+    tags: frozenset[str] | None = frozenset()
 
     def __init__(self, expected: str) -> None:
         self.expected = expected
@@ -54,6 +60,8 @@ class Shape:
 
 
 class _Anything(Shape):
+    tags = None
+
     def check(self, value: Any) -> None:
         pass
 
@@ -67,6 +75,7 @@ class _Leaf(Shape):
     def __init__(self, expected: str, kinds: Iterable[type]) -> None:
         super().__init__(expected)
         self.kinds = self._kinds = frozenset(kinds)
+        self.tags = tags_of(self._kinds)
 
     def check(self, value: Any) -> None:
         if type(value) not in self._kinds:
@@ -94,6 +103,7 @@ class _Items(Shape):
         super().__init__(expected)
         self._containers = containers
         self._item = item
+        self.tags = _together(tags_of(containers), item.tags)
         self.proves_json = containers == {list} and item.kinds is not None and item.kinds <= ATOMS
 
     def check(self, value: Any) -> None:
@@ -110,6 +120,7 @@ class _Fixed(Shape):
     def __init__(self, expected: str, items: list[Shape]) -> None:
         super().__init__(expected)
         self._items = items
+        self.tags = _together(tags_of({tuple}), *(item.tags for item in items))
 
     def check(self, value: Any) -> None:
         if type(value) is not tuple:
@@ -127,6 +138,8 @@ class _Pairs(Shape):
         super().__init__(expected)
         self._key = key
         self._item = item
+        own = frozenset() if key.kinds == frozenset({str}) else frozenset({"$dict"})
+        self.tags = _together(own, key.tags, item.tags)
 
     def check(self, value: Any) -> None:
         if type(value) is not dict:
@@ -146,6 +159,7 @@ class _Fields(Shape):
         super().__init__(expected)
         self._fields = fields
         self._required = required
+        self.tags = _together(*(shape.tags for shape in fields.values()))
 
     def check(self, value: Any) -> None:
         if type(value) is not dict:
@@ -161,6 +175,7 @@ class _Either(Shape):
     def __init__(self, expected: str, options: list[Shape]) -> None:
         super().__init__(expected)
         self._options = options
+        self.tags = _together(*(option.tags for option in options))
 
     def check(self, value: Any) -> None:
         best: Refused | None = None

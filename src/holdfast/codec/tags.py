@@ -263,3 +263,8 @@ _READ: Final[Mapping[str, Callable[[Json], Any]]] = {
     "$dict": _read_dict,
     **{tag: row.read for tag, row in TAGS.items()},
 }
+
+
+def tags_of(kinds: Iterable[type]) -> frozenset[str]:
+    """The tags of those of these types that have one."""
+    return frozenset(_TAG_OF[kind][0] for kind in kinds if kind in _TAG_OF)

@@ -6,14 +6,20 @@ JSON text never begins with `@`, so a reference cannot be mistaken for a value.
 from __future__ import annotations
 
 from holdfast.codec import blob_digest
+from holdfast.errors import Unserialisable
 from holdfast.journal.integrity import check_blob
-from holdfast.model import RunId
+from holdfast.model import LARGEST_BLOB, RunId
 from holdfast.store.base import Store
 
 
 def spilled(text: str) -> tuple[str, tuple[str, bytes]]:
     """What the record says instead of the text, and the blob."""
     data = text.encode()
+    if len(data) > LARGEST_BLOB:
+        raise Unserialisable(
+            f"A value of {len(data):,} bytes of JSON is too large to store. Store it outside (a file, a bucket) and "
+            "pass a reference to it."
+        )
     digest = blob_digest(data)
     return f"@{digest}:{len(data)}", (digest, data)
 

@@ -308,7 +308,9 @@ class Store(Protocol):
         """Of one kind, in the order of names; `due`: only those that are due by then, earliest first."""
         ...
 
-    async def forget(self, kind: str, names: Sequence[str]) -> None: ...
+    async def forget(self, kind: str, names: Sequence[str], *, bodies: Sequence[str] | None = None) -> None:
+        """Remove definitions; with `bodies`, one for each name, only those that still have it."""
+        ...
 
     # what is removed, and what is taken elsewhere
     async def ended(

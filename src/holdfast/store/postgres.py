@@ -414,8 +414,10 @@ class PostgresStore(Retention, AtHome):
     ) -> list[Definition]:
         return await self._read(lambda reads: reads.definitions(kind, names=names, due=due, limit=limit))
 
-    async def forget(self, kind: str, names: Sequence[str]) -> None:
-        await self._write(lambda connection, _: apply.forget(connection, self._queries, kind, names), _DEFINE_POINTS)
+    async def forget(self, kind: str, names: Sequence[str], *, bodies: Sequence[str] | None = None) -> None:
+        await self._write(
+            lambda connection, _: apply.forget(connection, self._queries, kind, names, bodies), _DEFINE_POINTS
+        )
 
     # news
 

@@ -219,5 +219,8 @@ async def define(connection: Any, queries: Queries, definitions: Sequence[Defini
     return won
 
 
-async def forget(connection: Any, queries: Queries, kind: str, names: Sequence[str]) -> None:
-    await connection.execute(queries["forget"], kind, list(names), timeout=STATEMENT_S)
+async def forget(
+    connection: Any, queries: Queries, kind: str, names: Sequence[str], bodies: Sequence[str] | None
+) -> None:
+    wanted = None if bodies is None else list(bodies)
+    await connection.execute(queries["forget"], kind, list(names), wanted, timeout=STATEMENT_S)

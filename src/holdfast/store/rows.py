@@ -12,6 +12,7 @@ from holdfast.codec.fastjson import encode
 from holdfast.errors import CorruptJournal
 from holdfast.model import (
     FINAL,
+    LARGEST_BLOB,
     Append,
     Claim,
     Definition,
@@ -396,11 +397,16 @@ def read_worker(values: Sequence[Any]) -> Worker:
 def unpack_blob(run_id: RunId, digest: str, packed: bytes) -> bytes:
     decompressor = zlib.decompressobj()
     try:
-        data = decompressor.decompress(packed)
+        data = decompressor.decompress(packed, LARGEST_BLOB + 1)
     except zlib.error as error:
         raise CorruptJournal(
             f"A stored value of run {run_id} ({digest}) is damaged: {error}.", run_id=run_id
         ) from error
+    if len(data) > LARGEST_BLOB:
+        raise CorruptJournal(
+            f"A stored value of run {run_id} ({digest}) has more than {LARGEST_BLOB:,} bytes, as none of ours has.",
+            run_id=run_id,
+        )
     if not decompressor.eof or decompressor.unused_data:
         raise CorruptJournal(f"A stored value of run {run_id} ({digest}) is incomplete.", run_id=run_id)
     return data

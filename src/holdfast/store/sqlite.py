@@ -541,8 +541,8 @@ class SqliteStore(Retention, Health, AtHome):
             lambda connection: reads.definitions(connection, kind, names=names, due=due, limit=limit)
         )
 
-    async def forget(self, kind: str, names: Sequence[str]) -> None:
-        await self._write(lambda transaction, _: transaction.forget(kind, names), _DEFINE_POINTS)
+    async def forget(self, kind: str, names: Sequence[str], *, bodies: Sequence[str] | None = None) -> None:
+        await self._write(lambda transaction, _: transaction.forget(kind, names, bodies), _DEFINE_POINTS)
 
     # news
 

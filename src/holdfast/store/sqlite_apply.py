@@ -296,8 +296,9 @@ class Transaction:
         self.execute(self._queries["define_first" if definition.revision == 1 else "define_next"], values)
         return self.connection.changes() == 1 or (again and self._value("is_defined", values) is not None)
 
-    def forget(self, kind: str, names: Sequence[str]) -> None:
-        self.execute(self._queries["forget"], (kind, json.dumps(list(names))))
+    def forget(self, kind: str, names: Sequence[str], bodies: Sequence[str] | None) -> None:
+        wanted = None if bodies is None else json.dumps(list(bodies))
+        self.execute(self._queries["forget"], (kind, json.dumps(list(names)), wanted))
 
     # workers
 

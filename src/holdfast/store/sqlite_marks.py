@@ -172,7 +172,7 @@ def go_ahead(connection: apsw.Connection) -> None:
     """Make a copy one that no mark of the original is ahead of: whoever puts it in place knows what is lost."""
     number = stored_count(connection) + _AHEAD
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute(load_queries("sqlite")["forget"], (_KIND, f'["{_NAME}"]'))
+    connection.execute(load_queries("sqlite")["forget"], (_KIND, f'["{_NAME}"]', None))
     _count_from(connection, number)
     connection.execute("COMMIT")
 

@@ -279,6 +279,11 @@ async def a_definition_is_written_over_the_revision_it_was_made_from(make: MakeS
             True, False, True, False, True,
         ]  # fmt: skip
         assert await other.definitions("queue") == [second, fresh]
+        await store.forget("queue", ["a", "b", "zzz"], bodies=[first.body, "b", "{}"])
+        assert await other.definitions("queue") == [second, fresh]
+        await store.forget("queue", ["zzz", "a"], bodies=[fresh.body, second.body])
+        assert await other.definitions("queue") == [fresh]
+        assert await store.define([first, second]) == [True, True]
         await store.forget("queue", ["a", "zzz"])
         assert await other.definitions("queue") == [fresh]
         assert await other.define([first]) == [True]

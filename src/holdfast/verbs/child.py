@@ -159,9 +159,16 @@ class Call(Coroutine[Any, Any, R_co]):
         return bind_input(self.agent.fn, self.args, self.kwargs)
 
     @classmethod
-    def decoded(cls: type[Call[R]], agent: Agent[..., R], text: str, defaults: tuple[str, ...] = ()) -> Call[R]:
-        """The call that was stored; `defaults` are the arguments that were not given."""
-        args, kwargs = decode_input(agent.fn, text, defaults)
+    def decoded(
+        cls: type[Call[R]],
+        agent: Agent[..., R],
+        text: str,
+        defaults: tuple[str, ...] = (),
+        *,
+        outside: str | None = None,
+    ) -> Call[R]:
+        """The call that was stored; `defaults` are the arguments that were not given, `outside` is from outside."""
+        args, kwargs = decode_input(agent.fn, text, defaults, outside=outside)
         return cls(agent, args, kwargs)
 
     @classmethod

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.codec import defaults_of, first_parameter, schema_of
+from holdfast.codec import defaults_of, first_annotation, first_parameter, schema_of
 from holdfast.model import Definition
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent
@@ -41,33 +41,39 @@ class Declarations:
 
         What others know of an agent already is brought up to date: its defaults are part of that.
         """
-        new = {
-            agent.name: json.dumps(
-                {
-                    "signals": self.signals_of(agent.name),
-                    "interrupts": agent.interrupted is not None,
-                    "queue": agent.queue,
-                    "first": first_parameter(agent.fn),
-                    "defaults": defaults_of(agent.fn),
-                },
-                sort_keys=True,
-            )
-            for agent in self._agents.values()
-            if agent.name not in (self._told if everything else self._looked_at)
-        }
+        passed = self._told if everything else self._looked_at
+        new = [agent for agent in self._agents.values() if agent.name not in passed]
         if not new:
             return
-        known = {each.name: each for each in await self._store.definitions(KIND, names=sorted(new))}
-        wanted = {name for name in new if everything or name in known or _takes_more(self._agents[name])}
-        changed = [
-            Definition(KIND, name, new[name], known[name].revision + 1 if name in known else 1)
-            for name in wanted
-            if name not in known or known[name].body != new[name]
-        ]
-        self._told |= wanted
-        self._looked_at.update(new)
+        names = sorted(agent.name for agent in new)
+        known = {each.name: each for each in await self._store.definitions(KIND, names=names)}
+        wanted = [agent for agent in new if everything or agent.name in known or _takes_more(agent)]
+        changed: list[Definition] = []
+        for agent in wanted:
+            old = known.get(agent.name)
+            body = _body(agent, with_input=everything or (old is not None and "takes" in json.loads(old.body)))
+            if old is None or old.body != body:
+                changed.append(Definition(KIND, agent.name, body, 1 if old is None else old.revision + 1))
+        self._told.update(agent.name for agent in wanted)
+        self._looked_at.update(agent.name for agent in new)
         if changed:
             await self._store.define(changed)
+
+
+def _body(agent: Agent[..., Any], *, with_input: bool) -> str:
+    """What others are told of an agent; what its first argument takes only where triggers may need it, since pydantic
+    takes long to load.
+    """
+    told = {
+        "signals": {name: schema_of(signal.type) for name, signal in agent.signals.items()},
+        "interrupts": agent.interrupted is not None,
+        "queue": agent.queue,
+        "first": first_parameter(agent.fn),
+        "defaults": defaults_of(agent.fn),
+    }
+    if with_input:
+        told["takes"] = schema_of(first_annotation(agent.fn))
+    return json.dumps(told, sort_keys=True)
 
 
 def _takes_more(agent: Agent[..., Any]) -> bool:

@@ -29,7 +29,7 @@ from holdfast.worker.backwards import Pasts, look_back
 from holdfast.worker.cancelling import Cancelling
 from holdfast.worker.endings import first_line, keys_of, superseded
 from holdfast.worker.keeping import Keeping
-from holdfast.worker.starting import defaults_of
+from holdfast.worker.starting import defaults_of, outside_of
 
 _PARK_GRACE_S = 0.02
 SHORT_WAIT_US = 1_000_000  # not worth leaving memory for
@@ -208,7 +208,8 @@ class Execution:
     async def _main(self) -> Any:
         created = self._records[0]
         try:
-            call = Call.decoded(self._agent, self.run.text(created.args), defaults_of(created))
+            text, defaults = self.run.text(created.args), defaults_of(created)
+            call = Call.decoded(self._agent, text, defaults, outside=outside_of(created))
         except Undecodable as error:
             await self.run.block({"why": "input does not fit", "asked": self._agent.name, "detail": str(error)})
             raise

@@ -51,6 +51,7 @@ class NewRun:
     place: Place = field(default_factory=Place)
     args_given: str = ""  #: digest of the arguments that were given
     defaults: Sequence[str] = ()  #: the others, which are what they are by default
+    outside: str | None = None  #: the argument that came from outside, as plain JSON
 
     @classmethod
     def of(
@@ -97,6 +98,7 @@ class NewRun:
                 "parent": self.parent_id,
                 "tags": dict(self.tags),
                 "defaults": list(self.defaults),
+                **({} if self.outside is None else {"outside": self.outside}),
                 "holdfast": VERSION,
             }
         )
@@ -168,6 +170,12 @@ async def check_same_start(store: Store, row: RunRow, new: NewRun) -> None:
 def defaults_of(created: Record) -> tuple[str, ...]:
     """The arguments of a run that were not given when it was started."""
     return tuple(json.loads(created.payload or "{}").get("defaults", ()))
+
+
+def outside_of(created: Record) -> str | None:
+    """The argument of a run that came from outside."""
+    found: str | None = json.loads(created.payload or "{}").get("outside")
+    return found
 
 
 def checked_id(value: str, what: str) -> str:

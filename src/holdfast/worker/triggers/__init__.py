@@ -12,14 +12,15 @@ nats    a JetStream consumer            `nats`: whoever the server gives the mes
 A trigger on HTTP requests (kind `webhook`) belongs to the HTTP server: the server stores what it received with
 `events.emit`, so that delivery, filters and counts are those of an event, and answers only after that.
 
-To read: `filters`, `sources` (what users write), `definitions` (what is stored), `starting`; then `events`, `scanning`,
-`watching` and `files`, `nats`; `registry` puts them together. `watching` and `nats` need optional packages and are
-imported when they are needed.
+To read: `filters`, `sources` (what users write), `definitions` (what is stored), `starting`, `refused` (what can never
+be a run); then `events`, `scanning`, `contents`, `watching` and `files`, `nats`; `registry` puts them together.
+`watching` and `nats` need optional packages and are imported when they are needed.
 """
 
 from holdfast.worker.triggers.definitions import TriggerInfo, TriggerNote
 from holdfast.worker.triggers.events import Events, emit
 from holdfast.worker.triggers.filters import matches
+from holdfast.worker.triggers.refused import RefusedStart
 from holdfast.worker.triggers.registry import Triggers
 from holdfast.worker.triggers.sources import FileChange, FileEvent, NatsMessage, NatsQueue, Source
 from holdfast.worker.triggers.starting import SendSignal, StartRun, TriggeredStart
@@ -30,6 +31,7 @@ __all__ = [
     "FileEvent",
     "NatsMessage",
     "NatsQueue",
+    "RefusedStart",
     "SendSignal",
     "Source",
     "StartRun",

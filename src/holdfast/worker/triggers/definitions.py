@@ -1,8 +1,11 @@
 """Triggers as they are stored, and as people see them.
 
 A trigger is a definition of kind `trigger`. Its body: {"kind", "config", "agent", "where", "queue", "queue_key",
-"paused", "created_at", "received", "matched", "started", "recent": [{"at", "what", "run", "detail"}]}, and for files
-"scanned": None (not yet), {"claimed": µs} (somebody is at it) or {"done": µs}.
+"paused", "mark", "created_at", "received", "matched", "started", "refused", "recent": [{"at", "what", "run",
+"detail"}]}, and for files "scanned": None (not yet), {"claimed": µs} (somebody is at it) or {"done": µs}.
+
+The mark is another one whenever a trigger begins to listen to something: an event names the marks of the triggers that
+are to hear of it.
 
 Counts are for people: a process that is killed may lose those of its last second. What runs is never lost with them.
 """
@@ -11,7 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -19,6 +23,7 @@ from typing import Any, Final
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
+from holdfast.ids import new_uuid
 from holdfast.model import Definition
 from holdfast.store.base import Store
 from holdfast.worker.triggers.sources import without_secrets
@@ -35,7 +40,10 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TriggerNote:
-    """One thing that a trigger did: `started`, `ignored` (the filter says no) or `failed` (it is tried again).
+    """One thing that a trigger did.
+
+    `started`, `known` (the run was started before), `ignored` (the filter says no), `refused` (it can never be a run,
+    and is set aside) or `failed` (it is tried again).
 
     Example: `print(info.recent[-1].what, info.recent[-1].detail)`
     """
@@ -65,6 +73,7 @@ class TriggerInfo:
     received: int  #: how many events, files or messages it saw
     matched: int  #: how many of them fit `where`
     started: int  #: how many runs that came to
+    refused: int  #: how many can never be a run, and were set aside
     recent: tuple[TriggerNote, ...]  #: the last things that happened, oldest first
 
 
@@ -81,6 +90,7 @@ class Trigger:
     queue: str | None
     queue_key: str
     paused: bool
+    mark: str
     created_at: int
     body: Mapping[str, Any]
 
@@ -104,6 +114,7 @@ class Trigger:
             received=self.body["received"],
             matched=self.body["matched"],
             started=self.body["started"],
+            refused=self.body["refused"],
             recent=tuple(
                 TriggerNote(as_time(note["at"]), note["what"], note["run"], note["detail"])
                 for note in self.body["recent"]
@@ -120,13 +131,19 @@ def new_body(kind: str, config: Mapping[str, Any], now: int) -> Body:
         "queue": None,
         "queue_key": "",
         "paused": False,
+        "mark": new_mark(),
         "created_at": now,
         "received": 0,
         "matched": 0,
         "started": 0,
+        "refused": 0,
         "recent": [],
         "scanned": None,
     }
+
+
+def new_mark() -> str:
+    return new_uuid().hex[:16]
 
 
 def checked_name(name: str) -> str:
@@ -165,6 +182,7 @@ def trigger_of(definition: Definition) -> Trigger:
         queue=body["queue"],
         queue_key=body["queue_key"],
         paused=body["paused"],
+        mark=body["mark"],
         created_at=body["created_at"],
         body=body,
     )
@@ -202,12 +220,12 @@ class Tally:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._counts: dict[str, tuple[int, int, int]] = {}
+        self._counts: dict[str, Counter[str]] = {}
         self._notes: dict[str, list[Body]] = {}
 
-    def count(self, name: str, *, received: int = 0, matched: int = 0, started: int = 0) -> None:
-        old = self._counts.get(name, (0, 0, 0))
-        self._counts[name] = (old[0] + received, old[1] + matched, old[2] + started)
+    def count(self, name: str, *, received: int = 0, matched: int = 0, started: int = 0, refused: int = 0) -> None:
+        more = {"received": received, "matched": matched, "started": started, "refused": refused}
+        self._counts.setdefault(name, Counter()).update(more)
 
     def note(self, name: str, what: str, *, at: int, run: str | None = None, detail: str = "") -> None:
         notes = self._notes.setdefault(name, [])
@@ -217,17 +235,17 @@ class Tally:
     async def flush(self) -> None:
         """Write what was counted; what cannot be written now is kept for the next time."""
         for name in sorted({*self._counts, *self._notes}):
-            counts, notes = self._counts.pop(name, (0, 0, 0)), self._notes.pop(name, [])
+            counts, notes = self._counts.pop(name, Counter()), self._notes.pop(name, [])
             try:
                 await change(self._store, name, partial(_counted, counts, notes))
             except StoreError:
-                self.count(name, received=counts[0], matched=counts[1], started=counts[2])
+                self._counts.setdefault(name, Counter()).update(counts)
                 self._notes[name] = [*notes, *self._notes.get(name, [])][-RECENT:]
                 raise
 
 
-def _counted(counts: Iterable[int], notes: list[Body], body: Body) -> Body:
-    for what, more in zip(("received", "matched", "started"), counts, strict=True):
+def _counted(counts: Mapping[str, int], notes: list[Body], body: Body) -> Body:
+    for what, more in counts.items():
         body[what] += more
     body["recent"] = sorted([*body["recent"], *notes], key=lambda note: int(note["at"]))[-RECENT:]
     return body

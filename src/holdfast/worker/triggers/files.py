@@ -8,8 +8,9 @@ A change is reported in three steps: the cursor is moved by compare-and-set, wit
 the run is started; the cursor is due no more. Of several workers, the one that moves the cursor starts the run. If it
 dies, the cursor is found to be due, and whoever finds it starts the run, under the same id.
 
-The id follows from path, content and what the file system says of the file. So content that comes back later, as A does
-in A, B, A, is a change as any other, and a cursor that is lost to a race does not lead to a second run.
+The id is made up for each move of a cursor, and only one of several moves wins. So content that comes back later, as A
+does in A, B, A, is a change as any other, even if the file system says the same of the file as before. A cursor is
+forgotten only as it was when its file was found to be gone: the file may be back.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import blob_digest, digest
 from holdfast.model import Definition
 from holdfast.store.base import Store
 from holdfast.telemetry import warn
-from holdfast.worker.triggers.definitions import Body, Tally, Trigger, body_of, change
+from holdfast.worker.triggers.contents import Contents, Digest
+from holdfast.worker.triggers.definitions import Body, Tally, Trigger, body_of, change, new_mark
 from holdfast.worker.triggers.filters import matches
-from holdfast.worker.triggers.scanning import Pattern, Scan, Stat, differing, digests, look
+from holdfast.worker.triggers.refused import KEPT_US as REFUSED_KEPT_US
+from holdfast.worker.triggers.refused import forget_refused, set_aside
+from holdfast.worker.triggers.scanning import Pattern, Scan, Stat, differing
 from holdfast.worker.triggers.sources import Change, FileEvent
-from holdfast.worker.triggers.starting import Cause, StartRun, delay_s, start_all
+from holdfast.worker.triggers.starting import Attempt, Cause, Fate, StartRun, delay_s, start_all
 
 #: How often all files are looked at when there is no news.
 RESCAN_S: Final = 5.0
@@ -48,6 +53,8 @@ _UNREADABLE_US: Final = 60_000_000
 _BATCH: Final = 200
 _ALL: Final = 100_000_000
 
+T = TypeVar("T")
+
 
 class _Cursor(NamedTuple):
     """What is known of a file, as stored."""
@@ -55,7 +62,8 @@ class _Cursor(NamedTuple):
     revision: int
     stat: Stat
     digest: str
-    is_due: bool  #: its run is not known to be started
+    run: str | None  #: that was started for the last change
+    is_due: bool  #: it is not known to be started
 
 
 class _Seen(NamedTuple):
@@ -65,6 +73,7 @@ class _Seen(NamedTuple):
     stat: Stat  #: of a deleted file, as it was
     is_wanted: bool
     is_match: bool
+    refusal: str = ""  #: why it can never be a run
 
 
 class FileTrigger:
@@ -79,7 +88,10 @@ class FileTrigger:
         self._tally = tally
         self._rescan_us = int(rescan_s * 1e6)
         self._kind = cursor_kind(trigger.name)
-        self._pattern = Pattern(trigger.config["pattern"])
+        self._pattern = Pattern(trigger.config["pattern"], links=trigger.config["links"])
+        self._folder = self._pattern.folder
+        self._contents = Contents(self._folder)
+        self._max_size = trigger.config["max_size"]
         self._settle_us = int(max(float(trigger.config["settle"]), _LEAST_SETTLE_S) * 1e6)
         self._cursors: dict[str, _Cursor] = {}
         #: files that are not as they are known to be: how they are, and since when that is so
@@ -143,26 +155,36 @@ class FileTrigger:
         await change(self._store, self._trigger.name, lambda body: body | {"scanned": {"done": now_us()}})
 
     async def _take_as_known(self) -> None:
-        scan = await asyncio.to_thread(self._pattern.scan)
+        scan = await _in_thread(self._pattern.scan)
         known = await self._stored(None)
-        await self._forget([path for path in known if path not in scan.found])
+        await self._forget({path: cursor for path, cursor in known.items() if path not in scan.found})
         fresh = [
             (path, now)
             for path, now in scan.found.items()
             if (cursor := known.get(path)) is None or cursor.stat != now or cursor.is_due
         ]
         for first in range(0, len(fresh), _BATCH):
-            batch = fresh[first : first + _BATCH]
-            read = await asyncio.to_thread(digests, batch)
-            new: list[Definition] = []
-            for path, now in batch:
-                content = read[path]
-                is_sure = content is not None and now_us() * 1000 - now.mtime_ns > _COARSE_NS
-                stat = now if is_sure else now._replace(mtime_ns=0)
-                revision = known[path].revision if path in known else 0
-                new.append(self._definition(path, stat, content if isinstance(content, str) else "", revision + 1))
-            await self._store.define(new)
-            await change(self._store, self._trigger.name, lambda body: body | {"scanned": {"claimed": now_us()}})
+            batch = dict(fresh[first : first + _BATCH])
+            while batch:
+                read = await self._digests(list(batch.items()))
+                new: list[Definition] = []
+                for path, content in read.items():
+                    now = batch.pop(path)
+                    is_sure = content is not None and now_us() * 1000 - now.mtime_ns > _COARSE_NS
+                    stat = now if is_sure else now._replace(mtime_ns=0)
+                    revision = known[path].revision if path in known else 0
+                    new.append(self._definition(path, stat, content if isinstance(content, str) else "", revision + 1))
+                await self._store.define(new)
+                await change(self._store, self._trigger.name, lambda body: body | {"scanned": {"claimed": now_us()}})
+
+    async def _digests(self, files: Sequence[tuple[str, Stat]]) -> dict[str, Digest]:
+        """What stands for the contents of files, as many as a slice of time allows; nothing for those too large."""
+        small = [(path, stat) for path, stat in files if not self._is_too_large(stat)]
+        read = await _in_thread(lambda is_stopped: self._contents.read(small, is_stopped))
+        return {path: "" for path, stat in files if self._is_too_large(stat)} | read
+
+    def _is_too_large(self, stat: Stat) -> bool:
+        return self._max_size is not None and stat.size > self._max_size
 
     # cursors
 
@@ -198,9 +220,14 @@ class FileTrigger:
             else:
                 self._cursors.pop(path, None)
 
-    async def _forget(self, paths: Sequence[str]) -> None:
+    async def _forget(self, cursors: Mapping[str, _Cursor]) -> None:
+        """Forget what is known of files that are gone, unless another worker has found one of them again."""
+        paths = list(cursors)
         for first in range(0, len(paths), _BATCH):
-            await self._store.forget(self._kind, [name_of(path) for path in paths[first : first + _BATCH]])
+            some = [name_of(path) for path in paths[first : first + _BATCH]]
+            stored = await self._store.definitions(self._kind, names=some, limit=_BATCH)
+            same = [each for each in stored if (found := _cursor(each)) and cursors[found[0]] == found[1]]
+            await self._store.forget(self._kind, [each.name for each in same], bodies=[each.body for each in same])
         for path in paths:
             self._cursors.pop(path, None)
 
@@ -209,18 +236,19 @@ class FileTrigger:
     async def _scan(self) -> list[tuple[str, Stat | None]]:
         """Look at all files; those that differ and have settled."""
 
-        def scanned() -> tuple[Scan, dict[str, Stat | None]]:
-            scan = self._pattern.scan()
+        def scanned(is_stopped: Callable[[], bool]) -> tuple[Scan, dict[str, Stat | None]]:
+            scan = self._pattern.scan(is_stopped)
             return scan, differing(scan, {path: cursor.stat for path, cursor in self._cursors.items()})
 
-        _, changed = await asyncio.to_thread(scanned)
+        _, changed = await _in_thread(scanned)
         for path in self._unsettled.keys() - changed.keys():
             del self._unsettled[path]
+        self._contents.keep(changed)
         return self._settled(changed)
 
     async def _glance(self) -> list[tuple[str, Stat | None]]:
         """Look only at files that have not settled yet."""
-        looked = await asyncio.to_thread(look, list(self._unsettled))
+        looked = await asyncio.to_thread(self._folder.look, list(self._unsettled))
         changed: dict[str, Stat | None] = {}
         for path, now in looked.items():
             if now == self._stat(path):
@@ -254,7 +282,8 @@ class FileTrigger:
             else:
                 differ.append((path, stat))
         seen = await self._read(differ)
-        await self._forget([each.event.path for each in seen if each.event.change == "deleted" and not each.is_match])
+        gone = [each.event.path for each in seen if each.event.change == "deleted" and not each.is_match]
+        await self._forget({path: self._cursors[path] for path in gone})
         moved = [each for each in seen if each.event.change != "deleted" or each.is_match]
         cursors = [self._moved(each) for each in moved]
         won = await self._store.define(cursors) if cursors else []
@@ -266,6 +295,8 @@ class FileTrigger:
             self._unsettled.pop(each.event.path, None)
             if each.is_match:
                 due.append(new)
+            elif each.refusal:
+                self._refuse(each.event.path, each.refusal)
             elif each.is_wanted:
                 self._tally.note(self._trigger.name, "ignored", at=now_us(), detail=_told(each.event))
             self._tally.count(self._trigger.name, received=int(each.is_wanted), matched=int(each.is_match))
@@ -276,13 +307,15 @@ class FileTrigger:
         revision = 1 if cursor is None else cursor.revision + 1
         if not seen.is_match:
             return self._definition(event.path, seen.stat, event.digest, revision)
-        mark = digest(json.dumps([event.change, event.digest, *seen.stat]))
-        run = f"{self._trigger.name}:{digest(os.fsencode(event.path))}:{mark}"
+        run = f"{self._trigger.name}:{digest(os.fsencode(event.path))}:{new_mark()}"
         return self._with_run(event, seen.stat, revision, run=run)
 
     async def _read(self, differ: Sequence[tuple[str, Stat | None]]) -> list[_Seen]:
-        """What the contents say; a file whose content is the known one has only new times."""
-        read = await asyncio.to_thread(digests, [(path, stat) for path, stat in differ if stat is not None])
+        """What the contents say; a file whose content is the known one has only new times.
+
+        Of those that it takes longer to read, nothing yet: they stay unsettled, and are gone on with.
+        """
+        read = await self._digests([(path, stat) for path, stat in differ if stat is not None])
         seen: list[_Seen] = []
         for path, stat in differ:
             cursor = self._cursors.get(path)
@@ -290,6 +323,8 @@ class FileTrigger:
                 if cursor is not None:
                     seen.append(self._judged(FileEvent(path, "deleted", cursor.digest, cursor.stat.size), cursor.stat))
                 self._unsettled.pop(path, None)
+                continue
+            if path not in read:
                 continue
             content = read[path]
             if isinstance(content, OSError):
@@ -305,18 +340,25 @@ class FileTrigger:
 
     def _judged(self, event: FileEvent, stat: Stat) -> _Seen:
         is_wanted = event.change in self._trigger.config["kinds"]
-        if is_wanted and _shown(event.path) != event.path:  # no agent could be told
-            self._fail(event.path, "its name is not text")
-            is_wanted = False
-        return _Seen(event, stat, is_wanted, is_wanted and matches(self._trigger.where, asdict(event)))
+        refusal = self._refusal(event, stat) if is_wanted else ""
+        is_match = is_wanted and not refusal and matches(self._trigger.where, asdict(event))
+        return _Seen(event, stat, is_wanted, is_match, refusal)
+
+    def _refusal(self, event: FileEvent, stat: Stat) -> str:
+        """Why no agent can be told of it."""
+        if event.change != "deleted" and self._is_too_large(stat):
+            return f"it has {stat.size:,} bytes, and max_size is {self._max_size:,}"
+        return "its name is not text" if _shown(event.path) != event.path else ""
+
+    def _refuse(self, path: str, why: str) -> None:
+        self._tally.count(self._trigger.name, refused=1)
+        self._tally.note(self._trigger.name, Fate.refused, at=now_us(), detail=f"{_shown(path)}: {why}")
+        warn("trigger.refused_file", trigger=self._trigger.name, path=_shown(path), error=why)
 
     def _cannot_read(self, path: str, stat: Stat, error: OSError) -> None:
         self._unsettled[path] = (stat, monotonic_us() + _UNREADABLE_US)
-        self._fail(path, str(error))
-
-    def _fail(self, path: str, error: str) -> None:
         self._tally.note(self._trigger.name, "failed", at=now_us(), detail=f"{_shown(path)}: {error}")
-        warn("trigger.unreadable_file", trigger=self._trigger.name, path=_shown(path), error=error)
+        warn("trigger.unreadable_file", trigger=self._trigger.name, path=_shown(path), error=str(error))
 
     # starting
 
@@ -331,20 +373,33 @@ class FileTrigger:
         bodies = [body_of(cursor) for cursor in cursors]
         events = [FileEvent(body["path"], body["change"], body["digest"], body["size"]) for body in bodies]
         causes = [Cause(self._trigger, body["run"], event) for body, event in zip(bodies, events, strict=True)]
-        errors = await start_all(self._start, causes)
-        gone = [e.path for e, error in zip(events, errors, strict=True) if error is None and e.change == "deleted"]
-        changes = [_after(*each) for each in zip(cursors, bodies, errors, strict=True)]
-        written = await self._store.define(changes)
+        attempts = await start_all(self._start, causes)
+        changes = [_after(*each) for each in zip(cursors, bodies, attempts, strict=True)]
+        aside = [
+            self._set_aside(cause, event, attempt.why)
+            for cause, event, attempt in zip(causes, events, attempts, strict=True)
+            if attempt.fate is Fate.refused
+        ]
+        written = await self._store.define([*changes, *aside])
+        gone: dict[str, _Cursor] = {}
+        for event, cursor, attempt, is_ours in zip(events, changes, attempts, written, strict=False):
+            if is_ours or not attempt.is_over:
+                self._told(event, str(body_of(cursor)["run"]), attempt)
+            if is_ours and attempt.is_over and event.change == "deleted":
+                gone[event.path] = _cursor(cursor)[1]
         await self._forget(gone)
-        for event, cursor, error, is_ours in zip(events, changes, errors, written, strict=True):
-            run = str(body_of(cursor)["run"])
-            if error is not None:
-                detail = f"{_told(event)}: {type(error).__name__}: {error}"
-                self._tally.note(self._trigger.name, "failed", at=now_us(), run=run, detail=detail)
-            elif is_ours:
-                self._tally.count(self._trigger.name, started=1)
-                self._tally.note(self._trigger.name, "started", at=now_us(), run=run, detail=_told(event))
+        if aside:
+            await forget_refused(self._store, self._trigger.name, before=now_us() - REFUSED_KEPT_US)
         await self._refresh([event.path for event in events])
+
+    def _set_aside(self, cause: Cause, event: FileEvent, why: str) -> Definition:
+        data = json.dumps(asdict(event)).encode()
+        return set_aside(self._trigger.name, cause.run_id, what=_told(event), why=why, data=data, now=now_us())
+
+    def _told(self, event: FileEvent, run: str, attempt: Attempt) -> None:
+        name, detail = self._trigger.name, f"{_told(event)}: {attempt.why}" if attempt.why else _told(event)
+        self._tally.count(name, started=attempt.fate is Fate.started, refused=attempt.fate is Fate.refused)
+        self._tally.note(name, attempt.fate, at=now_us(), run=run, detail=detail)
 
     # news
 
@@ -402,16 +457,26 @@ def _claim_scan(body: Body) -> Body | None:
 def _cursor(definition: Definition) -> tuple[str, _Cursor]:
     body = body_of(definition)
     stat = Stat(body["inode"], body["mtime_ns"], body["size"])
-    return str(body["path"]), _Cursor(definition.revision, stat, body["digest"], definition.due_at is not None)
+    is_due = definition.due_at is not None
+    return str(body["path"]), _Cursor(definition.revision, stat, body["digest"], body["run"], is_due)
 
 
-def _after(cursor: Definition, body: Body, error: Exception | None) -> Definition:
+def _after(cursor: Definition, body: Body, attempt: Attempt) -> Definition:
     """The cursor after its run was started, or could not be."""
     due_at = None
-    if error is not None:
+    if not attempt.is_over:
         body = body | {"attempts": body["attempts"] + 1}
         due_at = now_us() + int(delay_s(body["attempts"]) * 1e6)
     return Definition(cursor.kind, cursor.name, json.dumps(body), cursor.revision + 1, due_at)
+
+
+async def _in_thread(work: Callable[[Callable[[], bool]], T]) -> T:
+    """Have something done in a thread, that is told when nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(work, stop.is_set)
+    finally:
+        stop.set()
 
 
 def _told(event: FileEvent) -> str:

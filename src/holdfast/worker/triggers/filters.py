@@ -164,4 +164,7 @@ def _holds(name: str, found: Any, given: Any) -> bool:
 
 def _is_same(found: object, wanted: object) -> bool:
     """Equal; but True is not 1."""
-    return isinstance(found, bool) is isinstance(wanted, bool) and found == wanted
+    try:
+        return isinstance(found, bool) is isinstance(wanted, bool) and bool(found == wanted)
+    except ArithmeticError:  # a decimal that signals when it is compared
+        return False

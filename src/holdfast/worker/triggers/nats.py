@@ -3,12 +3,14 @@
 A message is acknowledged only after its run is durable. Whatever happens before that (a crash, a lost connection, a
 restarted server), the message comes again, and the id of its run is the same: it follows from the message's place in
 the stream. The time of the message is part of it, because a stream that was deleted and made again counts from one.
+
+A message that can never be a run must not come again: the server gives out no more than so many that are not
+acknowledged, and such ones would keep the good ones behind them from coming.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from contextlib import suppress
 from dataclasses import asdict
@@ -22,13 +24,17 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import NotFoundError
 
+from holdfast import faults
 from holdfast.clock import monotonic_us, now_us
-from holdfast.codec import digest
+from holdfast.codec import digest, plain_json
+from holdfast.errors import StoreError
+from holdfast.store.base import Store
 from holdfast.telemetry import warn
 from holdfast.worker.triggers.definitions import Tally, Trigger
 from holdfast.worker.triggers.filters import matches
-from holdfast.worker.triggers.sources import NatsMessage, without_secrets
-from holdfast.worker.triggers.starting import AT_ONCE, Cause, StartRun, start_all
+from holdfast.worker.triggers.refused import KEPT_US, forget_refused, set_aside
+from holdfast.worker.triggers.sources import NatsMessage, resolved, without_secrets
+from holdfast.worker.triggers.starting import AT_ONCE, Attempt, Cause, Fate, StartRun, start_all
 
 _FETCH_S: Final = 2.0
 _FIRST_DELAY_S: Final = 0.5
@@ -40,7 +46,8 @@ _PLAIN: Final = re.compile(r"[\w-]{1,60}")
 class NatsTrigger:
     """Keeps one NATS trigger going in this process."""
 
-    def __init__(self, trigger: Trigger, *, start: StartRun, tally: Tally) -> None:
+    def __init__(self, store: Store, trigger: Trigger, *, start: StartRun, tally: Tally) -> None:
+        self._store = store
         self._trigger = trigger
         self._start = start
         self._tally = tally
@@ -62,7 +69,7 @@ class NatsTrigger:
     async def _session(self) -> None:
         config = self._trigger.config
         client = await nats.connect(
-            str(config["url"]).split(","),
+            resolved(config["url"]).split(","),
             name=f"holdfast {self._trigger.name}",
             max_reconnect_attempts=-1,
             reconnect_time_wait=1,
@@ -107,30 +114,64 @@ class NatsTrigger:
             raise OSError(f"there is no stream {config['stream']!r} on the server; create it") from error
 
     async def _handle(self, message: Msg) -> None:
-        """Start the run of a message, then acknowledge it."""
-        name, value = self._trigger.name, _read(message)
-        run = run_id(name, message) if matches(self._trigger.where, asdict(value)) else None
-        detail = f"{value.subject} {value.sequence}"
+        """Start the run of a message, then acknowledge it. What can never be a run is set aside instead."""
+        name, run = self._trigger.name, run_id(self._trigger.name, message)
+        detail = f"{message.subject} {message.metadata.sequence.stream}"
         try:
-            error = None if run is None else await self._start_run(message, Cause(self._trigger, run, value))
-            if error is not None:
-                detail = f"{detail}: {type(error).__name__}: {error}"
-                self._tally.note(name, "failed", at=now_us(), run=run, detail=detail)
+            attempt = await self._attempt(message, run)
+            if attempt is not None and attempt.fate is Fate.refused:
+                attempt = await self._set_aside(message, run, detail, attempt)
+            if attempt is not None and attempt.why:
+                detail = f"{detail}: {attempt.why}"
+            if attempt is not None and not attempt.is_over:
+                self._tally.note(name, attempt.fate, at=now_us(), run=run, detail=detail)
                 await message.nak(_backoff_s(message.metadata.num_delivered))
                 return
-            await message.ack()
+            await (message.term() if attempt is not None and attempt.fate is Fate.refused else message.ack())
         except asyncio.CancelledError:
             # Stopped in between: another worker need not wait until the time is over.
             with suppress(NatsError, OSError):
                 await message.nak()
             raise
-        except (NatsError, OSError) as lost:  # not acknowledged: it comes again, and the run is known
+        except (NatsError, OSError) as lost:  # not acknowledged: it comes again, and what was done is known
             self._complain(lost)
             return
-        self._tally.count(name, received=1, matched=int(run is not None), started=int(run is not None))
-        self._tally.note(name, "ignored" if run is None else "started", at=now_us(), run=run, detail=detail)
+        self._count(attempt, run, detail)
 
-    async def _start_run(self, message: Msg, cause: Cause) -> Exception | None:
+    def _count(self, attempt: Attempt | None, run: str, detail: str) -> None:
+        name, fate = self._trigger.name, None if attempt is None else attempt.fate
+        self._tally.count(
+            name,
+            received=1,
+            matched=int(fate is not None),
+            started=int(fate is Fate.started),
+            refused=int(fate is Fate.refused),
+        )
+        self._tally.note(name, fate or "ignored", at=now_us(), run=None if fate is None else run, detail=detail)
+
+    async def _attempt(self, message: Msg, run: str) -> Attempt | None:
+        """Try to start the run of a message; None: the filter says no."""
+        try:
+            value = _read(message)
+            if not matches(self._trigger.where, asdict(value)):
+                return None
+        except Exception as error:  # whatever is wrong with it, will be so when it comes again
+            return Attempt(Fate.refused, f"it cannot be read: {type(error).__name__}: {error}")
+        return await self._start_run(message, Cause(self._trigger, run, value))
+
+    async def _set_aside(self, message: Msg, run: str, detail: str, attempt: Attempt) -> Attempt:
+        """Store what can never be a run; only then may its server forget it."""
+        now = now_us()
+        aside = set_aside(self._trigger.name, run, what=detail, why=attempt.why, data=message.data, now=now)
+        try:
+            await self._store.define([aside])
+            await forget_refused(self._store, self._trigger.name, before=now - KEPT_US)
+        except StoreError as error:
+            return Attempt(Fate.failed, f"{type(error).__name__}: {error}")
+        faults.point("trigger.after_refusal")
+        return attempt
+
+    async def _start_run(self, message: Msg, cause: Cause) -> Attempt:
         """Start a run; while that takes, the server is told to wait."""
         work = asyncio.create_task(start_all(self._start, [cause]))
         try:
@@ -188,8 +229,8 @@ def _data(data: bytes) -> Any:
     except UnicodeDecodeError:
         return data
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return plain_json(text)
+    except ValueError:
         return text
 
 

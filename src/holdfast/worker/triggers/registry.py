@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +13,7 @@ from holdfast.errors import StoreError, UsageError
 from holdfast.model import Definition
 from holdfast.store.base import Store
 from holdfast.telemetry import warn
+from holdfast.worker.starting import checked_id
 from holdfast.worker.triggers.definitions import (
     TRIGGER,
     Body,
@@ -24,10 +25,12 @@ from holdfast.worker.triggers.definitions import (
     checked_name,
     find_trigger,
     new_body,
+    new_mark,
 )
 from holdfast.worker.triggers.events import Events, emit
 from holdfast.worker.triggers.files import RESCAN_S, FileTrigger, forget_cursors
 from holdfast.worker.triggers.filters import checked_template, checked_where
+from holdfast.worker.triggers.refused import RefusedStart, forget_refused, refused_starts
 from holdfast.worker.triggers.sources import Source, default_name, described, subject_of
 from holdfast.worker.triggers.starting import SendSignal, StartRun, delay_s
 
@@ -74,12 +77,12 @@ class Triggers:
         """
         kind, config = described(source)
         chosen = checked_name(name if name is not None else default_name(kind, config, agent))
-        orders = {"agent": agent, "where": checked_where(where), "queue": queue}
+        orders = {"agent": agent, "where": checked_where(where), "queue": queue and checked_id(queue, "queue")}
         orders["queue_key"] = checked_template(queue_key)
 
         def altered(body: Body) -> Body | None:
             if subject_of(kind, config) != subject_of(body["kind"], body["config"]):
-                body = body | {"created_at": now_us(), "scanned": None}
+                body = body | {"created_at": now_us(), "mark": new_mark(), "scanned": None}
             new = body | {"kind": kind, "config": config} | orders
             return None if new == body else new
 
@@ -98,7 +101,9 @@ class Triggers:
         return [trigger.info for trigger in await all_triggers(self._store)]
 
     async def pause(self, name: str) -> TriggerInfo:
-        """Let a trigger start nothing. Changed files and messages wait for it; events that happen meanwhile do not."""
+        """Let a trigger hear of nothing more. Changed files and messages wait for it; events emitted meanwhile do not,
+        and those emitted before are delivered.
+        """
         return await self._set_paused(name, True)
 
     async def resume(self, name: str) -> TriggerInfo:
@@ -121,7 +126,14 @@ class Triggers:
         await self._store.forget(TRIGGER, [name])
         if found.kind == _FILE:
             await forget_cursors(self._store, name)
+        await forget_refused(self._store, name)
         self._news.set()
+
+    async def refused(self, name: str, *, limit: int = 1000) -> Sequence[RefusedStart]:
+        """What came for a trigger and can never be a run, oldest first."""
+        if await find_trigger(self._store, name) is None:
+            raise _unknown(name)
+        return await refused_starts(self._store, name, limit=limit)
 
     async def emit(self, name: str, value: object = None, *, dedup: str | None = None, transaction: Any = None) -> str:
         """Store an event and deliver it; its id. What cannot be delivered at once is delivered later, come what may.
@@ -195,7 +207,7 @@ class Triggers:
             from holdfast.worker.triggers.nats import NatsTrigger
         except ImportError as error:
             raise UsageError("A trigger on NATS needs nats-py: pip install 'holdfast[nats]'.") from error
-        return NatsTrigger(trigger, start=self._start, tally=self._tally)
+        return NatsTrigger(self._store, trigger, start=self._start, tally=self._tally)
 
 
 async def _stopped(tasks: Iterable[asyncio.Task[None]]) -> None:

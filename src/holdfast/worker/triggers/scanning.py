@@ -1,13 +1,19 @@
-"""Looking at files: which there are, whether they changed, what is in them. Blocks; called in a thread."""
+"""Looking at files: which there are, and whether they changed. Blocks; called in a thread.
+
+Unless links are asked for, none is followed below the folder that a pattern starts from: whoever may write there could
+otherwise have any file of the machine reported. What is a folder now may be a link a moment later, so files are reached
+step by step, each step a folder and no link.
+"""
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
-from hashlib import blake2b
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
@@ -15,7 +21,10 @@ from holdfast.store.sqlite_guard import own_files
 
 _MAGIC: Final = re.compile(r"[*?\[]")
 _ANY_DEPTH: Final = "**"
-_CHUNK: Final = 1 << 20
+#: What a file that is not there any more gives; a link in its place, or on the way to it, is none.
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+#: How a folder on the way to a file is opened.
+_STEP: Final = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
 class Stat(NamedTuple):
@@ -33,10 +42,57 @@ class Scan(NamedTuple):
     unread: tuple[str, ...]
 
 
+class Folder:
+    """The folder that a pattern starts from, and the way to the files below it."""
+
+    def __init__(self, base: str, *, links: bool) -> None:
+        self.base = base
+        self.links = links
+
+    def look(self, paths: Iterable[str]) -> dict[str, Stat | None]:
+        """These files as they are now; None for one that is gone. One that cannot be looked at is left out."""
+        found: dict[str, Stat | None] = {}
+        for path in paths:
+            try:
+                with self._way(path) as (name, here):
+                    status = os.stat(name, dir_fd=here, follow_symlinks=self.links)
+            except OSError as error:
+                if error.errno in _GONE:
+                    found[path] = None
+            else:
+                found[path] = stat_of(status) if stat.S_ISREG(status.st_mode) else None
+        return found
+
+    def opened(self, path: str) -> int:
+        """A descriptor to read a file with."""
+        # What was a file a moment ago may be a pipe by now; opening it must not wait for a writer.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if self.links else os.O_NOFOLLOW)
+        with self._way(path) as (name, here):
+            return os.open(name, flags, dir_fd=here)
+
+    @contextmanager
+    def _way(self, path: str) -> Iterator[tuple[str, int | None]]:
+        """The name of a file, and a descriptor of the folder that it is in; None: the name is the path."""
+        if self.links:
+            yield path, None
+            return
+        *folders, name = PurePath(path).relative_to(self.base).parts
+        here = os.open(self.base, _STEP)
+        try:
+            for folder in folders:
+                below = os.open(folder, _STEP | os.O_NOFOLLOW, dir_fd=here)
+                os.close(here)
+                here = below
+            yield name, here
+        finally:
+            os.close(here)
+
+
 class Pattern:
     """A glob: the folder it starts from, and what comes below."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, links: bool = False) -> None:
+        self._links = links
         path = PurePath(pattern)
         parts = list(path.parts)
         fixed = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts) - 1)
@@ -53,16 +109,22 @@ class Pattern:
         """Does it go into folders below the one it starts from?"""
         return self._last > 0
 
-    def scan(self) -> Scan:
-        """Look at the files that are there now."""
+    @property
+    def folder(self) -> Folder:
+        return Folder(self.base, links=self._links)
+
+    def scan(self, is_stopped: Callable[[], bool] = lambda: False) -> Scan:
+        """Look at the files that are there now; nothing of use if it is stopped."""
         found: dict[str, Stat] = {}
         unread: list[str] = []
         folders: list[tuple[str, frozenset[int]]] = [(self.base, self._closed({0}))]
-        while folders:
+        while folders and not is_stopped():
             folder, states = folders.pop()
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:
+                        if is_stopped():
+                            break
                         below = self._look(entry, states, found)
                         if below:
                             folders.append((entry.path, below))
@@ -80,7 +142,7 @@ class Pattern:
         is_fit = False
         for state in states:
             if self._any_depth[state]:
-                # Links to folders are not followed here, they may go round in circles.
+                # Links to folders are never followed here, they may go round in circles.
                 if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                     deeper.add(state)
             elif self._fits[state](entry.name):
@@ -90,13 +152,19 @@ class Pattern:
                     deeper.add(state + 1)
         if is_fit:
             try:
-                status = entry.stat()
+                status = entry.stat(follow_symlinks=self._links)
             except OSError:  # vanished, or a link to nothing
                 return frozenset()
             if stat.S_ISREG(status.st_mode):
                 found[entry.path] = stat_of(status)
                 return frozenset()
-        return self._closed(deeper) if deeper and _is_folder(entry) else frozenset()
+        return self._closed(deeper) if deeper and self._is_folder(entry) else frozenset()
+
+    def _is_folder(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            return entry.is_dir(follow_symlinks=self._links)
+        except OSError:
+            return False
 
     def _closed(self, states: Iterable[int]) -> frozenset[int]:
         """`**` stands for no folder as well."""
@@ -117,30 +185,8 @@ def _matcher(part: str) -> Callable[[str], bool]:
     return lambda name: not name.startswith(".") and expression(name) is not None
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
 def stat_of(status: os.stat_result) -> Stat:
     return Stat(status.st_ino, status.st_mtime_ns, status.st_size)
-
-
-def look(paths: Iterable[str]) -> dict[str, Stat | None]:
-    """These files as they are now; None for one that is gone. One that cannot be looked at is left out."""
-    found: dict[str, Stat | None] = {}
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            found[path] = None
-        except OSError:
-            continue
-        else:
-            found[path] = stat_of(status) if stat.S_ISREG(status.st_mode) else None
-    return found
 
 
 def differing(scan: Scan, known: Mapping[str, Stat]) -> dict[str, Stat | None]:
@@ -151,30 +197,3 @@ def differing(scan: Scan, known: Mapping[str, Stat]) -> dict[str, Stat | None]:
         if not hidden or not path.startswith(hidden):
             changed[path] = None
     return changed
-
-
-def digests(files: Iterable[tuple[str, Stat]]) -> dict[str, str | OSError | None]:
-    """What stands for the content of each file; None if it is not as it was when it was looked at."""
-    return {path: _digest(path, expected) for path, expected in files}
-
-
-def _digest(path: str, expected: Stat) -> str | OSError | None:
-    content = blake2b(digest_size=16)
-    if expected.inode in own_files():
-        return None
-    try:
-        with open(path, "rb", buffering=0, opener=_opened) as file:
-            if stat_of(os.fstat(file.fileno())) != expected:
-                return None
-            while chunk := file.read(_CHUNK):
-                content.update(chunk)
-            return content.hexdigest() if stat_of(os.fstat(file.fileno())) == expected else None
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return error
-
-
-def _opened(path: str, flags: int) -> int:
-    """What was a file a moment ago may be a pipe by now; opening it must not wait for a writer."""
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -12,6 +12,8 @@ from holdfast.codec import digest
 from holdfast.errors import UsageError
 
 Change = Literal["created", "changed", "deleted"]
+#: What a url begins with that is taken from the environment of the worker.
+_ENVIRONMENT: Final = "env:"
 KINDS: Final[tuple[Change, ...]] = ("created", "changed", "deleted")
 
 
@@ -21,7 +23,8 @@ class FileChange:
 
     `pattern` is a glob, relative to the current folder or absolute; `**` stands for any number of folders, and `*` does
     not match a leading dot. A file is reported once it has not changed for `settle` seconds, and only if its content is
-    another one. Files that are there when the trigger is declared count as known, unless `existing`.
+    another one. Files that are there when the trigger is declared count as known, unless `existing`. Files of more than
+    `max_size` bytes are not read, and not reported; None: all are. Links are not followed, unless `links`.
 
     Example: `hf.FileChange("notes/**/*.md", kinds=("created", "changed", "deleted"))`
     """
@@ -30,6 +33,8 @@ class FileChange:
     settle: float = field(default=1.0, kw_only=True)
     kinds: tuple[Change, ...] = field(default=("created", "changed"), kw_only=True)
     existing: bool = field(default=False, kw_only=True)
+    max_size: int | None = field(default=1 << 30, kw_only=True)
+    links: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         pattern = os.fspath(self.pattern)
@@ -39,6 +44,9 @@ class FileChange:
             raise UsageError(f"FileChange: settle= takes seconds, less than a day; got {self.settle!r}.")
         if not isinstance(self.kinds, tuple | list) or not self.kinds or not set(self.kinds) <= set(KINDS):
             raise UsageError(f"FileChange: kinds= takes some of {', '.join(map(repr, KINDS))}; got {self.kinds!r}.")
+        size = self.max_size
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+            raise UsageError(f"FileChange: max_size= takes a number of bytes, or None; got {size!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,8 @@ class NatsQueue:
 
     A message is acknowledged after its run is stored; one that comes again does not start a second run. The stream must
     exist; the consumer `durable` is created if it does not. `ack_wait` is how long the server waits before it gives a
-    message to another worker.
+    message to another worker. `url` may be `"env:NAME"`: each worker takes it from its environment then, so that no
+    password is stored with the trigger.
 
     Example: `hf.NatsQueue("nats://localhost:4222", stream="ORDERS", subject="orders.new", durable="holdfast")`
     """
@@ -63,6 +72,8 @@ class NatsQueue:
             given = getattr(self, name)
             if not isinstance(given, str) or not given or not given.isprintable() or " " in given:
                 raise UsageError(f"NatsQueue: {name}= takes text without blanks; got {given!r}.")
+        if self.url.startswith(_ENVIRONMENT) and not re.fullmatch(r"[A-Za-z_]\w*", self.url[len(_ENVIRONMENT) :]):
+            raise UsageError(f"NatsQueue: url='env:NAME' names a variable of the environment; got {self.url!r}.")
         for name in ("stream", "durable"):
             if re.search(r"[.*>/\\]", getattr(self, name)):
                 raise UsageError(f"NatsQueue: {name}={getattr(self, name)!r} must not have any of . * > / \\ in it.")
@@ -113,8 +124,14 @@ def described(source: Source) -> tuple[str, dict[str, Any]]:
         case FileChange():
             pattern = os.path.abspath(os.path.expanduser(os.fspath(source.pattern)))
             kinds = [kind for kind in KINDS if kind in source.kinds]
-            settle, existing = float(source.settle), bool(source.existing)
-            return "file", {"pattern": pattern, "settle": settle, "kinds": kinds, "existing": existing}
+            return "file", {
+                "pattern": pattern,
+                "settle": float(source.settle),
+                "kinds": kinds,
+                "existing": bool(source.existing),
+                "max_size": source.max_size,
+                "links": bool(source.links),
+            }
         case NatsQueue():
             parts = {"url": source.url, "stream": source.stream, "subject": source.subject, "durable": source.durable}
             return "nats", {**parts, "ack_wait": float(source.ack_wait)}
@@ -143,6 +160,17 @@ def checked_event(name: str) -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
         raise UsageError(f"The name of an event is 1 to 200 printable characters; got {name!r}.")
     return name
+
+
+def resolved(url: str) -> str:
+    """The url itself; OSError if it is to be taken from the environment, which has none."""
+    if not url.startswith(_ENVIRONMENT):
+        return url
+    name = url[len(_ENVIRONMENT) :]
+    found = os.environ.get(name, "").strip()
+    if not found:
+        raise OSError(f"the url of the trigger is in ${name}, which this worker has not in its environment; set it")
+    return found
 
 
 def without_secrets(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.codec import coder_of
-from holdfast.errors import ConflictingStart
+from holdfast.errors import ConflictingStart, Undecodable, Unserialisable, UsageError
 from holdfast.telemetry import warn
+from holdfast.worker.starting import checked_key
 from holdfast.worker.triggers.definitions import Trigger
 from holdfast.worker.triggers.filters import filled
 
@@ -37,7 +39,7 @@ class TriggeredStart:
 
 
 #: Stores a queued run unless one has this id; returns once it is durable. True: it is new. An error means that it was
-#: not stored; it is tried again later.
+#: not stored: Undecodable, that it never can be; with any other it is tried again later.
 StartRun = Callable[[TriggeredStart], Awaitable[bool]]
 #: Run id, name of the signal, the value as JSON text, dedup id. Raises a HoldfastError if the run does not take it.
 SendSignal = Callable[[str, str, str, str], Awaitable[bool]]
@@ -52,21 +54,46 @@ class Cause(NamedTuple):
     text: str | None = None  #: the value as JSON text, if it is known already
 
 
-async def start_all(start: StartRun, causes: Sequence[Cause]) -> list[Exception | None]:
-    """Start several runs; for each, what kept it from being stored."""
+class Fate(StrEnum):
+    """What became of an attempt to start a run."""
 
-    async def one(cause: Cause) -> Exception | None:
+    started = "started"  #: it is stored
+    known = "known"  #: a run with this id was stored before
+    refused = "refused"  #: it can never be a run, however often it is tried
+    failed = "failed"  #: it cannot be one now; it is tried again
+
+
+class Attempt(NamedTuple):
+    """One attempt to start a run, and what kept it from being stored."""
+
+    fate: Fate
+    why: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Is there nothing left to try?"""
+        return self.fate is not Fate.failed
+
+
+async def start_all(start: StartRun, causes: Sequence[Cause]) -> list[Attempt]:
+    """Start several runs; what became of each."""
+
+    async def one(cause: Cause) -> Attempt:
+        agent = cause.trigger.agent
         try:
-            await start(_start_for(cause))
+            is_new = await start(_start_for(cause))
         except ConflictingStart as error:
             # It was started for this before; meanwhile the trigger, or the agent's argument, became another.
             warn("trigger.run_exists", run=cause.run_id, error=str(error))
-            return None
+            return Attempt(Fate.known, str(error))
+        except (Undecodable, Unserialisable, RecursionError) as error:
+            warn("trigger.refused", run=cause.run_id, agent=agent, error=str(error))
+            return Attempt(Fate.refused, str(error))
         except Exception as error:  # one that cannot be started must not hold up the others
-            agent, text = cause.trigger.agent, f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {error}"
             warn("trigger.start_failed", run=cause.run_id, agent=agent, error=text)
-            return error
-        return None
+            return Attempt(Fate.failed, text)
+        return Attempt(Fate.started if is_new else Fate.known)
 
     return await in_parallel(one, causes)
 
@@ -79,9 +106,16 @@ def _start_for(cause: Cause) -> TriggeredStart:
         text=coder_of(value).dumps(value) if cause.text is None else cause.text,
         run_id=cause.run_id,
         queue=trigger.queue,
-        queue_key=filled(trigger.queue_key, value),
+        queue_key=_key_of(trigger, value),
         tags={"trigger": trigger.name},
     )
+
+
+def _key_of(trigger: Trigger, value: object) -> str:
+    try:
+        return checked_key(filled(trigger.queue_key, value))
+    except UsageError as error:
+        raise Undecodable(f"{trigger.queue_key!r} gives no queue key here: {error}") from None
 
 
 async def in_parallel(work: Callable[[A], Awaitable[B]], items: Sequence[A]) -> list[B]:

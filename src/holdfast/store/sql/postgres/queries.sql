@@ -232,8 +232,9 @@ SELECT kind, name, body, revision, due_at FROM {schema}.definitions
 WHERE kind = $1 AND due_at IS NOT NULL AND due_at <= $2 ORDER BY due_at, name LIMIT $3
 
 -- name: forget
--- Remove definitions.
+-- Remove definitions; where bodies are given, only those that have them.
 WITH {synced} DELETE FROM {schema}.definitions USING durable WHERE kind = $1 AND name = ANY ($2::text[])
+    AND ($3::text[] IS NULL OR body = ($3::text[])[array_position($2::text[], name)])
 
 -- fragment: wake_groups
 -- All (queue, agent, status) that runs wait in: each found by one look into the index.

@@ -306,8 +306,10 @@ FROM (SELECT * FROM definitions INDEXED BY definitions_due
       WHERE kind = :kind AND due_at IS NOT NULL AND due_at <= :due ORDER BY due_at, name LIMIT :limit)
 
 -- name: forget
--- Remove definitions.
-DELETE FROM definitions WHERE kind = ? AND name IN (SELECT value FROM json_each(?))
+-- Remove definitions; where bodies are given, only those that have them.
+DELETE FROM definitions WHERE kind = ?1 AND name IN (SELECT value FROM json_each(?2))
+    AND (?3 IS NULL OR body = (SELECT b.value FROM json_each(?2) AS n JOIN json_each(?3) AS b ON b.key = n.key
+                               WHERE n.value = definitions.name))
 
 -- fragment: wake_groups
 -- All (queue, agent, status) that runs wait in: each found by one look into the index.
