@@ -19,7 +19,6 @@ from holdfast.errors import (
     AmbiguousId,
     ConflictingSend,
     CorruptJournal,
-    HoldfastError,
     QuestionChanged,
     RunFinished,
     RunNotFound,
@@ -27,39 +26,31 @@ from holdfast.errors import (
 )
 from holdfast.hints import hint
 from holdfast.ids import new_uuid
-from holdfast.journal.integrity import check_row, mail_digest, record_hash, seal_row
+from holdfast.journal.integrity import check_row, record_hash, seal_row
 from holdfast.journal.replay import Replay
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
+from holdfast.letters import STOPPED, UNSEEN, WAITING, Unowned, child_ended, kept, letter, post, waking, why_waiting
 from holdfast.model import (
     UNBEGUN,
     Append,
     Definition,
     Kind,
     Known,
-    Letter,
-    Mail,
     QuestionRow,
     QuestionState,
     Record,
     RunFilter,
     RunId,
     RunRow,
-    Sent,
     Status,
-    Wake,
     WorkerId,
 )
 from holdfast.store.base import Store
 
 #: The kind of definitions that say what is to be done once a transaction of the user's own is committed.
 OUTBOX = "outbox"
-_WAITING = frozenset({Status.waiting, Status.sleeping, Status.in_doubt})
-_STOPPED = frozenset({Status.paused, Status.blocked, Status.quarantined})
-#: States in which a run that nobody owns may have mail that nobody has read.
-_UNSEEN = frozenset({Status.queued, Status.blocked})
 #: How dedup ids begin that are not the user's.
 _OWN = "hf:"
-_HANDLED_BY_OWNER = frozenset({"cancel", "interrupt", "answer"})
 
 
 def actor(by: str | None) -> str:
@@ -97,75 +88,6 @@ async def find(store: Store, given: str) -> RunRow:
 
 
 # mail
-
-
-def letter(run_id: RunId, kind: str, key: str, body: dict[str, Any], *, dedup: str | None = None) -> Mail:
-    """Mail that fits its digest."""
-    at, text = now_us(), json.dumps(body)
-    return Mail(run_id, 0, kind, key, text, at, mail_digest(run_id, kind, key, text, at), dedup)
-
-
-class _Unowned(HoldfastError):
-    """The run was given up between the look and the act: look again."""
-
-
-def waking(kind: str, key: str) -> Wake:
-    """What mail does to a run that nobody owns: if it is what the run waits for, the run becomes claimable."""
-
-    def wake(row: RunRow) -> RunRow | None:
-        refuse_elsewhere(row)
-        if row.status.is_final:
-            raise RunFinished(f"Run {row.id} is {row.status}; nothing can be sent to it any more.", status=row.status)
-        if row.status is Status.quarantined:
-            raise CorruptJournal(f"Run {row.id} is quarantined; nothing can be sent to it.", run_id=row.id)
-        is_written_at_once = kind == "pause" or (kind == "resume" and row.status not in _UNSEEN)
-        if row.owner is None and (is_written_at_once or (kind == "cancel" and row.status in _STOPPED)):
-            raise _Unowned
-        if not _is_awaited(row, kind, key):
-            return None
-        check_row(row)
-        at = now_us()
-        return seal_row(replace(row, status=Status.queued, reason=_kept(row.reason), wake_at=ready_us(), updated_at=at))
-
-    return wake
-
-
-def _kept(reason: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What of a wait is still to be known once the run is queued: whether it has something to undo."""
-    return {"cleanup": True} if (reason or {}).get("cleanup") else None
-
-
-def why_waiting(waits: Sequence[Mapping[str, Any]]) -> str:
-    """What a run waits for, in a word: the first that applies."""
-    kinds = {wait["kind"] for wait in waits}
-    return next((kind for kind in ("doubt", "question", "signal", "child") if kind in kinds), "timer")
-
-
-def _is_awaited(row: RunRow, kind: str, key: str) -> bool:
-    if row.owner is not None:
-        return False
-    if row.status is Status.blocked:
-        return kind == "resolve"
-    if row.status not in _WAITING:
-        return False
-    if kind in _HANDLED_BY_OWNER:
-        return True
-    wanted = {"resolve": ("doubt", "key"), "signal": ("signal", "name"), "child": ("child", "child")}.get(kind)
-    waits = (row.reason or {}).get("waits", [])
-    return wanted is not None and any(w["kind"] == wanted[0] and w.get(wanted[1]) == key for w in waits)
-
-
-def child_ended(parent_id: RunId, child_id: RunId, status: Status) -> Letter:
-    """What a run tells its parent with its last commit."""
-    mail = letter(parent_id, "child", child_id, {"status": status, "by": child_id, "note": ""})
-    return Letter(mail, waking("child", child_id))
-
-
-async def post(
-    store: Store, run_id: RunId, kind: str, key: str, body: dict[str, Any], *, dedup: str | None = None
-) -> Sent:
-    """Send mail to a run."""
-    return await store.send(letter(run_id, kind, key, body, dedup=dedup), wake=waking(kind, key))
 
 
 class Takes(NamedTuple):
@@ -341,7 +263,7 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str, own_i
     act = _act(by, note, own_id)
     while True:
         row = await _existing(store, run_id)
-        if row.status.is_final or row.status in _STOPPED:
+        if row.status.is_final or row.status in STOPPED:
             return row.status
         if row.summary.get("cancelling"):  # it can only end
             return Status.cancelled
@@ -351,7 +273,7 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str, own_i
         if row.owner is not None and row.owner not in dead:
             try:
                 await post(store, run_id, "pause", "", act)
-            except _Unowned:
+            except Unowned:
                 continue
             except RunFinished as finished:
                 return Status(finished.status)
@@ -408,7 +330,7 @@ async def go_on(
     if row.status.is_final:
         return
     is_stopped = row.owner is None and row.status not in (Status.waiting, Status.sleeping, Status.paused)
-    if row.status not in _WAITING or row.owner is not None:  # it is paused, or may be about to be
+    if row.status not in WAITING or row.owner is not None:  # it is paused, or may be about to be
         await resume(store, run_id, by=by, note=note, own_id="" if is_stopped else own_id)
     if requeues and is_stopped:
         await requeue(store, run_id, by=by, note=note, own_id=own_id)
@@ -419,11 +341,11 @@ async def resume(store: Store, run_id: RunId, *, by: str | None, note: str, own_
     act = _act(by, note, own_id)
     while True:
         row = await _existing(store, run_id)
-        if row.owner is not None or row.status in _UNSEEN:
+        if row.owner is not None or row.status in UNSEEN:
             try:
                 if any(mail.kind == "pause" for mail in await store.mail(run_id, after=0)):
                     await post(store, run_id, "resume", "", act)
-            except _Unowned:
+            except Unowned:
                 continue
             except RunFinished:
                 pass
@@ -432,12 +354,12 @@ async def resume(store: Store, run_id: RunId, *, by: str | None, note: str, own_
             return False
         reason = dict(row.reason or {})
         was, wake_at = Status(reason.get("was", Status.queued)), reason.get("wake_at")
-        if was not in _WAITING or row.mail > reason.get("mail", 0):
+        if was not in WAITING or row.mail > reason.get("mail", 0):
             was, wake_at = Status.queued, ready_us()
-            reason = _kept(reason) or {}
+            reason = kept(reason) or {}
         for gone in ("was", "wake_at", "by", "note"):
             reason.pop(gone, None)
-        if was in _WAITING:
+        if was in WAITING:
             why = why_waiting(reason.get("waits", []))
             reason["why"] = "in doubt" if why == "doubt" else why
         noted = [(Kind.noted, "paused", {"on": False, **act})]
@@ -463,7 +385,7 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str, own
             row,
             noted,
             status=Status.queued,
-            reason=_kept(row.reason),
+            reason=kept(row.reason),
             wake_at=ready_us(),
         ):
             return
@@ -524,7 +446,7 @@ async def cancel(
         if not kill and (not is_free or (cleans_up and row.status is not Status.paused)):
             try:
                 await post(store, run_id, "cancel", "", act, dedup=f"{_OWN}cancel:{row.epoch}")
-            except _Unowned:
+            except Unowned:
                 continue
             except RunFinished as finished:
                 return Status(finished.status)
@@ -532,7 +454,7 @@ async def cancel(
         if not kill and cleans_up:  # paused with something to undo: it goes on, to be cancelled, in one commit
             told = [(Kind.noted, "cancel", act)]
             if await _amend(
-                store, row, told, status=Status.queued, reason=_kept(row.reason), wake_at=ready_us(), cancels=True
+                store, row, told, status=Status.queued, reason=kept(row.reason), wake_at=ready_us(), cancels=True
             ):
                 store.ring()
                 return None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from holdfast import control
+from holdfast import control, letters
 from holdfast.errors import AlreadySettled, CorruptJournal, RunFinished, RunNotFound, UsageError
 from holdfast.hints import hint
 from holdfast.history import DoubtInfo, in_doubt_of
@@ -110,8 +110,8 @@ async def _send_verdict(
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `{hint('show', run_id)}` tells who.")
     if not entry.is_in_doubt:
         said = {**said, "left_over": True}  # nobody was asked: the code does not make the call
-    mail = control.letter(run_id, "resolve", key, said, dedup=dedup)
+    mail = letters.letter(run_id, "resolve", key, said, dedup=dedup)
     try:
-        return (await store.send(mail, wake=control.waking("resolve", key), expected=row.mail)).number > 0
+        return (await store.send(mail, wake=letters.waking("resolve", key), expected=row.mail)).number > 0
     except RunFinished:
         return False  # it has ended since it was looked at, so the call is settled

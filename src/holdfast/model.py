@@ -36,10 +36,10 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, NewType
 
+from holdfast.data import brisk, data
+
 #: Bytes; no stored value has more, so that reading a damaged one takes no more memory than that.
 LARGEST_BLOB: Final = 1 << 30
-
-from holdfast.data import brisk, data
 
 RunId = NewType("RunId", str)
 ThreadId = NewType("ThreadId", str)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from holdfast import control, faults
+from holdfast import control, faults, letters
 from holdfast.clock import now_us, ready_us
 from holdfast.codec import encode_error
 from holdfast.context import RunContext
@@ -292,7 +292,7 @@ class Execution:
         faults.point("finish.before")
         tell = None
         if self.row.parent_id is not None:
-            tell = control.child_ended(self.row.parent_id, run.id, status)
+            tell = letters.child_ended(self.row.parent_id, run.id, status)
         if await journal.finish(status, tell=tell, inline=run.host.is_alone):
             self.row, self.outcome = journal.row, payload
         faults.point("finish.after")
@@ -406,8 +406,8 @@ class Execution:
         if self._parking is not None:
             await asyncio.wait({self._parking})
         if self._goes_on:
-            may_undo = bool(run.sagas and run.intents)  # what is cut off here may have happened
-            run.stop_reason = {"why": "handed over", "cleanup": may_undo or self._has_cleanup}
+            # An effect that is cut off here may have happened.
+            run.stop_reason = {"why": "handed over", "cleanup": bool(run.sagas and run.intents) or self._has_cleanup}
             self._stop(None)
         await asyncio.wait({self._task})
 
@@ -433,8 +433,7 @@ class Execution:
         return run.is_waiting and run.quiet() is not Quiet.busy
 
     def _on_wait(self) -> None:
-        later = self._look_later
-        if later is not None and later.when() > self._loop.time() + _PARK_GRACE_S:
+        if (later := self._look_later) is not None and later.when() > self._loop.time() + _PARK_GRACE_S:
             later.cancel()  # it was going to look without haste
             later = None
         if later is None and self._goes_on:
@@ -510,7 +509,7 @@ class Execution:
             for wait in sorted(run.waits.values(), key=lambda each: each.key)
         ]
         due = run.next_due_us()
-        why = control.why_waiting(waits)
+        why = letters.why_waiting(waits)
         status = {"doubt": Status.in_doubt, "timer": Status.sleeping}.get(why, Status.waiting)
         reason: dict[str, Any] = {
             "why": "in doubt" if why == "doubt" else why,
