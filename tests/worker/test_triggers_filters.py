@@ -81,6 +81,8 @@ def test_fields_of_dataclasses_and_what_the_codec_adds_can_be_compared() -> None
     assert matches({"at": {"gt": datetime(2026, 1, 1, tzinfo=UTC)}}, {"at": noon})
     assert not matches({"at": {"gt": 5}}, {"at": noon})
     assert not matches({"at": {"gt": 5}}, {"at": Decimal("sNaN")})
+    assert not matches({"at": 5}, {"at": Decimal("sNaN")})  # which raises when it is compared
+    assert matches({"at": {"ne": 5}}, {"at": Decimal("sNaN")})
 
 
 @pytest.mark.parametrize(

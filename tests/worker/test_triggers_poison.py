@@ -38,6 +38,7 @@ async def has_refused(here: World, count: int) -> bool:
 # messages
 
 
+@pytest.mark.timeout(600)
 def test_more_poison_than_the_server_gives_out_does_not_keep_the_good_message_behind_it(
     tmp_path: Path, server: Server
 ) -> None:
@@ -47,7 +48,7 @@ def test_more_poison_than_the_server_gives_out_does_not_keep_the_good_message_be
         async with hf.connect(str(tmp_path / "runs.db"), agents=[shows], settings=SETTINGS) as app:
             with logged():
                 await app.on(server.queue(ack_wait=30.0), shows, name="t", queue_key="{data.customer}")
-                (run,) = await eventually(lambda: app.runs(), timeout=120)
+                (run,) = await eventually(lambda: app.runs(), timeout=300)
                 assert "c-9" in await app.get(run.id).result(60)
                 await eventually(server.is_all_acknowledged)
 
