@@ -184,6 +184,7 @@ TRIED: dict[str, list[Arguments]] = {
         _option("worker", "agents.py", option="--drain-timeout"),
     ],
     "workers": [plain("workers"), plain("workers", "--here")],
+    "health": [about("health"), _option("health", "beat", option="--max-age")],
     "queues": [
         plain("queues"),
         about("queues", "pause"),
@@ -206,7 +207,7 @@ TRIED: dict[str, list[Arguments]] = {
     "triggers": [
         plain("triggers"),
         plain("triggers", "log", "t1"),
-        *(about("triggers", act) for act in ("pause", "resume", "rm", "log")),
+        *(about("triggers", act) for act in ("pause", "resume", "rm", "log", "refused")),
     ],
     "copy": [
         lambda h: ["copy", "--", ".holdfast/holdfast.db", "other.db", run_id_of("ended", h)],

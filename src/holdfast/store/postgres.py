@@ -272,10 +272,11 @@ class PostgresStore(Retention, AtHome):
         claim = Claim(row, expected_epoch, expected_owner)
 
         async def work(connection: Any, again: bool) -> bool:
-            (won,) = await apply.claim_many(
+            found = await apply.claim_many(
                 connection, self._queries, [claim], owner, limits=limits or {}, waits=True, again=again
             )
-            return bool(won)
+            (won,) = await self._queue_locks.settle(connection, self._queries, [claim], found)
+            return won
 
         return bool(await self._write(work, _CLAIM_POINTS))
 
