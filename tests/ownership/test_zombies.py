@@ -60,7 +60,7 @@ def test_a_step_of_a_zombie_leaves_no_trace(live: Live) -> None:
         assert place.begun("held_step#1") == [old.pid, new.pid]
         assert place.begun("look#1") == [old.pid]
         assert place.begun("post#1") == [new.pid]
-        assert "lease.late" in "\n".join(place.log_of(old))
+        await eventually(lambda: "lease.late" in "\n".join(place.log_of(old)), what="the old worker to say so")
 
     live(story)
 
