@@ -283,8 +283,8 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str, own_i
         if row.status is Status.running:
             reason |= {"was": Status.queued, "cleanup": True}  # nobody can tell what it was in the middle of
         reason.setdefault("mail", row.mail)
-        noted = [(Kind.noted, "paused", {"on": True, **act, **_seized(row, dead)})]
-        if await _amend(
+        noted = [(Kind.noted, "paused", {"on": True, **act, **seized(row, dead)})]
+        if await amend(
             store, row, noted, status=Status.paused, reason=reason, wake_at=None, seize=row.owner is not None
         ):
             return Status.paused
@@ -308,7 +308,7 @@ async def _replayed(store: Store, row: RunRow) -> Replay | None:
         return None
 
 
-def _seized(row: RunRow, dead: Mapping[WorkerId, str]) -> dict[str, str]:
+def seized(row: RunRow, dead: Mapping[WorkerId, str]) -> dict[str, str]:
     """What is known of an owner that a run is taken from: whether it can still act decides what a cut-off effect is."""
     return {} if row.owner is None else {"seized": dead.get(row.owner, "")}
 
@@ -363,7 +363,7 @@ async def resume(store: Store, run_id: RunId, *, by: str | None, note: str, own_
             why = why_waiting(reason.get("waits", []))
             reason["why"] = "in doubt" if why == "doubt" else why
         noted = [(Kind.noted, "paused", {"on": False, **act})]
-        if await _amend(store, row, noted, status=was, reason=reason or None, wake_at=wake_at):
+        if await amend(store, row, noted, status=was, reason=reason or None, wake_at=wake_at):
             store.ring()
             return True
 
@@ -380,7 +380,7 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str, own
         noted: list[tuple[Kind, str, Any]] = [(Kind.noted, "requeued", act)]
         if (row.reason or {}).get("paused"):  # it was paused when it was blocked; it is to go on now
             noted.append((Kind.noted, "paused", {"on": False, **act}))
-        if await _amend(
+        if await amend(
             store,
             row,
             noted,
@@ -397,20 +397,20 @@ async def reopen(store: Store, row: RunRow, superseded: Sequence[int], *, by: st
     `superseded`: the numbers of the outcomes that ended it, which count no more.
     """
     opened = [(Kind.reopened, by, {"superseded": list(superseded), "note": note})]
-    is_open = await _amend(store, row, opened, status=Status.queued, reason=None, wake_at=ready_us())
-    if is_open:
-        store.ring()
-    return is_open
+    if await amend(store, row, opened, status=Status.queued, reason=None, wake_at=ready_us()) is None:
+        return False
+    store.ring()
+    return True
 
 
 async def block(store: Store, row: RunRow, reason: dict[str, Any]) -> bool:
     """Keep a run from being executed, whoever has it, until a person acts; False if it was changed in between."""
     if row.status is Status.paused:
         reason = {**reason, "paused": True}
-    noted = [(Kind.noted, "blocked", {"why": reason["why"], "detail": reason["detail"]})]
-    return await _amend(
-        store, row, noted, status=Status.blocked, reason=reason, wake_at=None, seize=row.owner is not None
-    )
+    taken = seized(row, await store.dead_workers()) if row.owner is not None else {}
+    noted = [(Kind.noted, "blocked", {"why": reason["why"], "detail": reason["detail"], **taken})]
+    changed = await amend(store, row, noted, status=Status.blocked, reason=reason, wake_at=None, seize=bool(taken))
+    return changed is not None
 
 
 async def give_back(store: Store, row: RunRow) -> bool:
@@ -418,10 +418,10 @@ async def give_back(store: Store, row: RunRow) -> bool:
     if row.status is not Status.running:
         return False
     noted = [(Kind.noted, "requeued", {"by": row.owner, "note": "its owner did not execute it"})]
-    is_queued = await _amend(store, row, noted, status=Status.queued, reason=None, wake_at=ready_us(), seize=True)
-    if is_queued:
+    changed = await amend(store, row, noted, status=Status.queued, reason=None, wake_at=ready_us(), seize=True)
+    if changed is not None:
         store.ring()
-    return is_queued
+    return changed is not None
 
 
 async def cancel(
@@ -453,17 +453,17 @@ async def cancel(
             return None
         if not kill and cleans_up:  # paused with something to undo: it goes on, to be cancelled, in one commit
             told = [(Kind.noted, "cancel", act)]
-            if await _amend(
+            if await amend(
                 store, row, told, status=Status.queued, reason=kept(row.reason), wake_at=ready_us(), cancels=True
             ):
                 store.ring()
                 return None
             continue
-        records: list[tuple[Kind, str, dict[str, Any] | None]] = [(Kind.noted, "cancel", {**act, **_seized(row, dead)})]
+        records: list[tuple[Kind, str, dict[str, Any] | None]] = [(Kind.noted, "cancel", {**act, **seized(row, dead)})]
         if doubts := await _open_effects(store, row):  # nobody is asked about them any more
             records.append((Kind.noted, "left in doubt", {"effects": doubts}))
         records.append((Kind.finished, Status.cancelled, None))
-        if await _amend(
+        if await amend(
             store, row, records, status=Status.cancelled, reason=None, wake_at=None, seize=row.owner is not None
         ):
             await withdraw_questions(store, run_id)
@@ -492,7 +492,7 @@ async def unfinished_children(store: Store, run_id: RunId) -> list[RunId]:
     return found
 
 
-async def _amend(
+async def amend(
     store: Store,
     row: RunRow,
     notes: Sequence[tuple[Kind, str, dict[str, Any] | None]],
@@ -500,10 +500,14 @@ async def _amend(
     status: Status,
     reason: dict[str, Any] | None,
     wake_at: int | None,
+    updated_at: int | None = None,
     seize: bool = False,
     cancels: bool = False,
-) -> bool:
-    """Append to the journal of a run that nobody has, with a new status; False if it was changed in between."""
+) -> RunRow | None:
+    """Append to the journal of a run that nobody has, with a new status; None if it was changed in between.
+
+    `seize`: also if somebody has it; a note says what is known of them (`seized`).
+    """
     check_row(row)
     at, epoch = now_us(), row.epoch + 1
     records: list[Record] = []
@@ -529,9 +533,10 @@ async def _amend(
         epoch=epoch,
         head_seq=seq,
         head_hash=previous,
-        updated_at=at,
+        updated_at=at if updated_at is None else updated_at,
         owner=None,
+        claims=0,
         summary=summary,
     )
     append = Append(seal_row(changed), row.head_seq, row.head_hash, tuple(records), mail=row.mail, tell=tell)
-    return await store.amend(append, seize=seize)
+    return append.row if await store.amend(append, seize=seize) else None

@@ -484,6 +484,8 @@ def _note_text(record: Record) -> tuple[str, str]:
         return ("pause" if note.get("on") else "resume") + " came too late", f"by {note.get('by')}"
     if record.name == "not cancelled":
         return record.name, "the code had cancelled this call, and did not now"
+    if record.name == "moved":
+        return record.name, f"to {note.get('to')}, taken from a worker ({note.get('seized') or 'which may be alive'})"
     if record.name in ("own timer", "outside"):
         return record.name, f"{note.get('why')}: {', '.join(note.get('where') or note.get('branches') or [])}"
     return record.name, str(note["problem"]) if record.name == "refused" else _short(record.payload)

@@ -23,7 +23,9 @@ unstored   effect          {"repr", "error"}: it happened, its result could not 
 cancelled  call            null: the code cancelled the call
 noted      what            {...}: usage, progress, held, unstable arguments, what a resume saved, what the code waits
                            for by itself; answers no call.
-                           `paused` {"on", "by", "note", "mail"} and `cancel` {"by", "note", "mail"} are the flags
+                           `paused` {"on", "by", "note", "mail"} and `cancel` {"by", "note", "mail"} are the flags;
+                           they, `blocked` and `moved` {"to"} say "seized" if the run was taken from a worker: the
+                           proof that it was dead, or ""
 patched    patch id        null
 finished   done|failed|…   the value or the exception that the run ended with
 reopened   who             {"superseded": [seq], "note"}: retry; those records count no longer

@@ -9,10 +9,17 @@ moved, in steps that each leave it executable in one store at most:
 4. There it is opened: it stands as it stood before. From this commit on it lives there.
 5. What it did is removed from the first store; its tombstone says where it went.
 
-Cut off anywhere, the same once more goes on. A family that has an unfinished member is moved as a whole: a child tells
+Cut off anywhere, the same once more goes on. How far it came is told by the epochs: a run is stored elsewhere under the
+epoch of its mark, and each step after that raises it. So what the other store has under a higher epoch was opened there
+since, and may have gone on to a third store; what was moved away from there under a lower one is an old shell of it.
+
+A family that has an unfinished member is moved as a whole: a child tells
 its parent of its end, and a parent looks for its children by their ids, in its own store. All are shut before any is
 stored elsewhere, from the root down, so none of them can start another one meanwhile; they are opened from the root
 down too. A run that waits for a child is opened as queued: it looks for itself whether the child has ended.
+
+A run that is taken from a worker says so in its journal, with what is known of that worker: an effect under way may
+still happen.
 
 Runs keep their ids, nonces, hashes and idempotency keys. A store that has the id with another nonce has another run.
 """
@@ -23,17 +30,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
-from holdfast import faults
+from holdfast import control, faults
 from holdfast.clock import now_us, ready_us
 from holdfast.errors import CorruptJournal, HoldfastError, StoreError, UsageError
 from holdfast.ids import new_uuid
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.integrity import check_blob, check_mail, check_question, check_records, check_row, seal_row
-from holdfast.journal.tombstones import is_empty, tombstone, why
-from holdfast.model import Append, Definition, Pruned, RunFilter, RunId, RunRow, Status, Whole, WorkerId
+from holdfast.journal.tombstones import is_elsewhere, is_empty, told, tombstone, why
+from holdfast.model import Definition, Kind, Pruned, RunFilter, RunId, RunRow, Status, Whole, WorkerId
 from holdfast.store.base import Store
 
 _PAGE = 200
@@ -73,6 +80,14 @@ class _Stop(HoldfastError):
     def __init__(self, outcome: Outcome, detail: str) -> None:
         super().__init__(detail)
         self.outcome = outcome
+
+
+class _Progress(Enum):
+    """How far the move of a run came that is shut in its store."""
+
+    shut = "shut"  #: the other store has nothing of it, or an old shell
+    landed = "landed"  #: it has all of it, shut
+    opened = "opened"  #: it has opened it; there it lives, or lived
 
 
 class Carrier:
@@ -130,8 +145,7 @@ class Carrier:
         stored = await self._target.run(row.id)
         shell = self._shell(whole, stored)
         if stored is not None and shell is None:
-            if is_empty(stored) or (stored.head_seq, stored.head_hash) != (whole.row.head_seq, whole.row.head_hash):
-                raise _Stop(Outcome.conflict, f"{self._target.url} has it in another state; nothing was written")
+            self._refuse_other_end(row, stored)
             self._compare(whole, await self._sound(self._target, row.id))
             return Outcome.there
         if shell is not None:
@@ -140,22 +154,34 @@ class Carrier:
         self._compare(whole, await self._sound(self._target, row.id))
         return Outcome.copied
 
+    def _refuse_other_end(self, row: RunRow, stored: RunRow) -> None:
+        if is_empty(stored) or (stored.head_seq, stored.head_hash) != (row.head_seq, row.head_hash):
+            raise _Stop(Outcome.conflict, f"{self._target.url} has {row.id} in another state; nothing was written")
+
     def _shell(self, whole: Whole, stored: RunRow | None) -> RunRow | None:
         """What the target has of a run that was moved away from there before, to be replaced."""
         if stored is None:
             return None
-        if stored.nonce != whole.row.nonce:
+        self._refuse_other_run(whole.row, stored)
+        if why(stored) != "moved":
+            return None
+        is_later = not whole.row.status.is_final and stored.epoch > whole.row.epoch
+        is_other = stored.head_seq > len(whole.records) or (
+            stored.head_seq and whole.records[stored.head_seq - 1].hash != stored.head_hash
+        )
+        if is_later or is_other:
+            raise _Stop(
+                Outcome.conflict,
+                f"{self._target.url} knows a later state of {stored.id}; nothing was written",
+            )
+        return stored
+
+    def _refuse_other_run(self, row: RunRow, stored: RunRow) -> None:
+        if stored.nonce != row.nonce:
             raise _Stop(
                 Outcome.conflict,
                 f"{self._target.url} has another run with this id ({stored.agent}); nothing is written",
             )
-        if why(stored) != "moved":
-            return None
-        if stored.head_seq > len(whole.records) or (
-            stored.head_seq and whole.records[stored.head_seq - 1].hash != stored.head_hash
-        ):
-            raise _Stop(Outcome.conflict, f"{self._target.url} knows a later state of it; nothing was written")
-        return stored
 
     async def _sound(self, store: Store, run_id: RunId) -> Whole:
         """All of a run, checked against its hashes."""
@@ -179,11 +205,13 @@ class Carrier:
         return whole
 
     def _compare(self, wanted: Whole, found: Whole) -> None:
-        """Raise unless the copy is the same, but for the words of why it is shut."""
+        """Raise unless the copy is the same, but for why it is shut, and its epoch, which a shell raises."""
         for part in ("records", "blobs", "mail", "questions", "landed"):
             if getattr(wanted, part) != getattr(found, part):
                 raise _Stop(Outcome.damaged, f"its {part} in {self._target.url} are not those of {self._source.url}")
-        rows = [replace(each.row, digest="", reason=_plain_reason(each.row), claims=0) for each in (wanted, found)]
+        rows = [
+            replace(each.row, digest="", reason=_plain_reason(each.row), claims=0, epoch=0) for each in (wanted, found)
+        ]
         if rows[0] != rows[1]:
             raise _Stop(Outcome.damaged, f"its row in {self._target.url} is not that of {self._source.url}")
 
@@ -197,8 +225,9 @@ class Carrier:
         try:
             await self._precheck(family)
             shut = await self._shut(family[0], is_family=len(family) > 1 or not family[0].status.is_final)
-            for each in reversed(shut):  # children before their parents: a parent that is opened finds them
-                await self._land(each)
+            if not await self._are_opened(shut):
+                for each in reversed(shut):  # children before their parents: a parent that is opened finds them
+                    await self._land(each)
             for each in shut:
                 await self._open(each)
             for each in shut:
@@ -238,17 +267,34 @@ class Carrier:
         dead = await self._source.dead_workers()
         for row in family:
             self._refuse_held(row, dead)
+        if await self._are_opened(family):
+            return
+        for row in family:
             if is_empty(row):
+                if why(row) == "pruned" and len(family) == 1:
+                    raise _Stop(Outcome.refused, f"what {row.id} did is not in {self._source.url} any more")
                 continue
             whole = await self._sound(self._source, row.id)
             stored = await self._target.run(row.id)
-            shell = self._shell(whole, stored)
-            if stored is not None and shell is None and not row.status.is_final and why(row) != "moving":
-                raise _Stop(
-                    Outcome.conflict,
-                    f"{self._target.url} has it too ({row.id} is {stored.status} there), as a copy of the store would; "
-                    "nothing was changed",
-                )
+            if stored is None or self._shell(whole, stored) is not None:
+                continue
+            if row.status.is_final:
+                self._refuse_other_end(row, stored)
+            elif why(row) != "moving":
+                self._refuse_double(row, stored)
+
+    def _refuse_double(self, row: RunRow, stored: RunRow) -> None:
+        if is_elsewhere(stored):
+            raise _Stop(
+                Outcome.refused,
+                f"{row.id} is in the middle of another move: in {self._target.url} it is {told(stored)}. Finish that "
+                "first, by the same command once more",
+            )
+        raise _Stop(
+            Outcome.conflict,
+            f"{self._target.url} has it too ({row.id} is {stored.status} there), as a copy of the store would; "
+            "nothing was changed",
+        )
 
     def _refuse_held(self, row: RunRow, dead: dict[WorkerId, str]) -> None:
         if why(row) in ("moving", "moved") and (row.reason or {}).get("to") != self._target.url:
@@ -275,14 +321,24 @@ class Carrier:
             if row.status.is_final or why(row) in ("moving", "moved"):
                 self._refuse_held(row, {})
                 return row
-            self._refuse_held(row, await self._source.dead_workers())
-            check_row(row)
+            dead = await self._source.dead_workers() if row.owner is not None else {}
+            self._refuse_held(row, dead)
             was = {"status": row.status, "reason": row.reason, "wake_at": row.wake_at, "updated_at": row.updated_at}
             if row.status is Status.running:
                 was |= {"status": Status.queued, "reason": None, "wake_at": ready_us()}
             reason = {"why": "moving", "to": self._target.url, "at": now_us(), "was": was, "mail": row.mail}
-            marked = _changed(row, status=Status.blocked, reason=reason, wake_at=None, updated_at=now_us())
-            if await self._source.amend(_without_records(row, marked), seize=row.owner is not None):
+            taken = control.seized(row, dead)
+            notes = [(Kind.noted, "moved", {"to": self._target.url, **taken})] if taken else []
+            marked = await control.amend(
+                self._source,
+                row,
+                notes,
+                status=Status.blocked,
+                reason=reason,
+                wake_at=None,
+                seize=bool(taken),
+            )
+            if marked is not None:
                 faults.point("copy.after_mark")
                 return marked
             found = await self._source.run(row.id)
@@ -291,45 +347,86 @@ class Carrier:
             row = found
         raise StoreError(f"Run {row.id} was changed by others {_ATTEMPTS} times in a row; try again.")
 
+    async def _are_opened(self, family: Sequence[RunRow]) -> bool:
+        """Whether the target has opened one of them: then it has all of them, wherever they are by now."""
+        for row in family:
+            if why(row) == "moving" and await self._progress(row) is _Progress.opened:
+                return True
+        return False
+
+    async def _progress(self, row: RunRow) -> _Progress:
+        """How far the move of a run came that is shut here."""
+        stored = await self._target.run(row.id)
+        if stored is None:
+            return _Progress.shut
+        self._refuse_other_run(row, stored)
+        if stored.epoch > row.epoch:
+            await self._check_went_on(row, stored)
+            return _Progress.opened
+        if stored.epoch == row.epoch and why(stored) == "arriving":
+            return _Progress.landed
+        if why(stored) != "moved":
+            self._refuse_double(row, stored)
+        return _Progress.shut
+
+    async def _check_went_on(self, row: RunRow, stored: RunRow) -> None:
+        """Raise unless what is stored goes on from here: what the run did here is about to be removed."""
+        check_row(stored)
+        if is_empty(stored):
+            goes_on = stored.head_seq > row.head_seq or stored.head_hash == row.head_hash
+        else:
+            later = await self._target.records(row.id, after=row.head_seq - 1)
+            goes_on = bool(later) and later[0].hash == row.head_hash
+        if not goes_on:
+            raise _Stop(
+                Outcome.conflict,
+                f"{self._target.url} has a {row.id} that does not go on from where it stands in {self._source.url}, "
+                "as a copy of the store would; nothing was changed",
+            )
+
     async def _land(self, row: RunRow) -> None:
         """Have the target store hold the run: as it is if it has ended, else shut."""
         if why(row) == "moved":
+            return
+        if why(row) == "pruned":  # its tombstone comes along: a start under its id runs nothing there either
+            if await self._target.run(row.id) is None and (pruned := await self._source.whole(row.id)) is not None:
+                await self._target.put(pruned)
             return
         if row.status.is_final:
             await self._copy_ended(row)
             return
         whole = await self._sound(self._source, row.id)
-        stored = await self._target.run(row.id)
-        shell = self._shell(whole, stored)
-        if stored is None or shell is not None:
-            epoch = row.epoch if shell is None else max(row.epoch, shell.epoch + 1)
+        if await self._progress(row) is _Progress.shut:
+            shell = self._shell(whole, await self._target.run(row.id))
             reason = {"why": "arriving", "from": self._source.url, "at": now_us(), "was": (row.reason or {})["was"]}
-            landing = replace(whole, row=seal_row(replace(whole.row, reason=reason, epoch=epoch, claims=0)))
-            stored = await self._target.put(landing, instead_of=shell)
-        if why(stored) == "arriving":  # else it was opened before this was cut off
-            found = await self._sound(self._target, row.id)
-            self._compare(replace(whole, row=replace(whole.row, epoch=found.row.epoch)), found)
+            landing = replace(whole, row=seal_row(replace(whole.row, reason=reason, claims=0)))
+            await self._target.put(landing, instead_of=shell)
+        if await self._progress(row) is _Progress.landed:  # else the same command, given twice, has opened it
+            self._compare(whole, await self._sound(self._target, row.id))
 
     async def _open(self, row: RunRow) -> None:
         """Have the run go on in the target store, as it stood; once."""
+        if why(row) != "moving":
+            return
         for _ in range(_ATTEMPTS):
             stored = await self._target.run(row.id)
-            if stored is None or why(stored) != "arriving":
+            if stored is None or why(stored) != "arriving" or stored.epoch != row.epoch:
                 return
             was: dict[str, Any] = dict((stored.reason or {})["was"])
             waits = (was["reason"] or {}).get("waits", [])
             if was["status"] in (Status.waiting, Status.sleeping) and any(wait["kind"] == "child" for wait in waits):
                 kept = {"cleanup": True} if was["reason"].get("cleanup") else None
                 was |= {"status": Status.queued, "reason": kept, "wake_at": ready_us()}
-            opened = _changed(
+            faults.point("copy.before_release")
+            if await control.amend(
+                self._target,
                 stored,
+                [],
                 status=Status(was["status"]),
                 reason=was["reason"],
                 wake_at=was["wake_at"],
                 updated_at=was["updated_at"],
-            )
-            faults.point("copy.before_release")
-            if await self._target.amend(_without_records(stored, opened)):
+            ):
                 faults.point("copy.after_release")
                 return
         raise StoreError(f"Run {row.id} was changed by others {_ATTEMPTS} times in a row; try again.")
@@ -343,8 +440,12 @@ class Carrier:
             if became is Pruned.gone:
                 return
             if became is Pruned.kept:
+                found = await self._source.run(row.id)
+                if found is not None and why(found) == "moved" and stone != found:
+                    stone = found  # the same command, given twice, was faster
+                    continue
                 raise _Stop(
-                    Outcome.refused, f"it was changed in {self._source.url} meanwhile; it is in both stores now"
+                    Outcome.refused, f"{row.id} was changed in {self._source.url} meanwhile; it is in both stores now"
                 )
 
     # what workers share by name
@@ -368,14 +469,6 @@ class Carrier:
 def _plain_reason(row: RunRow) -> Any:
     """Why a run stands as it does; of one that is shut, how it stood."""
     return (row.reason or {}).get("was") if why(row) in ("moving", "arriving") else row.reason
-
-
-def _changed(row: RunRow, **changes: Any) -> RunRow:
-    return seal_row(replace(row, epoch=row.epoch + 1, owner=None, claims=0, **changes))
-
-
-def _without_records(row: RunRow, changed: RunRow) -> Append:
-    return Append(changed, row.head_seq, row.head_hash, (), mail=row.mail)
 
 
 def _without_haste(definition: Definition) -> tuple[str, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,32 @@ async def boss(n: int) -> int:
     return got + n
 
 
+@hf.agent(signals=[number])
+async def heir(n: int) -> int:
+    """Waits when its child has ended."""
+    got = await adder(n)
+    return got + await hf.receive(number)
+
+
+@hf.agent(signals=[number])
+async def forgiving(n: int) -> int:
+    """Waits when its child has failed."""
+    try:
+        await failing(n)
+    except hf.errors.RunFailed:
+        await post("forgiven")
+    return await hf.receive(number)
+
+
+@hf.agent(signals=[number])
+async def stubborn(n: int) -> int:
+    """Fails after its child has ended, until the gate is open."""
+    got = await adder(n)
+    if not gate_of(Path(os.environ["WORLD"]), "open").exists():
+        raise ValueError("the gate is shut")
+    return got + await hf.receive(number)
+
+
 @hf.agent
 async def asker(n: int) -> bool:
     await post(f"ask {n}")
@@ -108,4 +135,43 @@ async def alarm() -> str:
     return "rung"
 
 
-ALL: list[hf.Agent[..., Any]] = [adder, large, noisy, failing, collector, boss, asker, sleeper, alarm]
+@hf.effect(settle=0)
+def transfer(text: str) -> str:
+    """Takes until the test opens the gate."""
+    world = Path(os.environ["WORLD"])
+    gate_of(world, "reached").touch()
+    while not gate_of(world, "open").exists():
+        time.sleep(0.01)
+    with open(world, "a") as file:
+        file.write(f"{text}\n")
+    return text
+
+
+@transfer.verify
+async def has_transferred(text: str) -> hf.Verdict[str]:
+    world = Path(os.environ["WORLD"])
+    lines = world.read_text().splitlines() if world.exists() else []
+    gate_of(world, "asked").touch()
+    return hf.landed(text) if text in lines else hf.not_landed()
+
+
+@hf.agent
+async def bank(text: str) -> str:
+    return await transfer(text)
+
+
+ALL: list[hf.Agent[..., Any]] = [
+    adder,
+    large,
+    noisy,
+    failing,
+    collector,
+    boss,
+    heir,
+    forgiving,
+    stubborn,
+    asker,
+    sleeper,
+    alarm,
+    bank,
+]

@@ -24,7 +24,7 @@ _INTERRUPT = "hf:interrupt"
 #: When a parent went on that had waited for the undoing of a child that it gave up.
 CHILD_ENDED = "hf:ended"
 #: Notes that a resume needs to know.
-_FLAGS = frozenset({"usage", "paused", "cancel", "refused", "unheeded", "held"})
+_FLAGS = frozenset({"usage", "paused", "cancel", "refused", "unheeded", "held", "blocked", "moved"})
 #: Notes that are made once.
 _ONCE = frozenset({"own timer", "outside"})
 #: Records that say nothing about a call.
@@ -222,7 +222,7 @@ class Replay:
             case "held":
                 if is_current and (entry := self.entries.get(record.key)) is not None:
                     entry.held = record
-            case "unheeded":
+            case "unheeded" | "blocked" | "moved":
                 pass
             case _:
                 self.refusals[record.key] = self.refusals.get(record.key, 0) + 1

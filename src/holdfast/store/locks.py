@@ -17,7 +17,7 @@ from enum import Enum
 
 from holdfast import clock
 from holdfast.errors import StoreError
-from holdfast.model import WorkerId
+from holdfast.model import Worker, WorkerId
 from holdfast.store import forks
 
 _OPENING = "open"
@@ -86,6 +86,16 @@ class WorkerLocks:
             return self._look(self._file(worker_id))
         except StoreError:
             return Life.unknown  # a damaged row must not hide the other workers
+
+    def proof_of_death(self, worker: Worker, now_ms: int) -> str | None:
+        """What shows that a worker is gone, if anything; `now_ms`: of the clock of leases."""
+        if worker.id in self.own:
+            return None
+        if worker.boot_id != clock.boot_id():
+            return "boot"
+        if self.look(worker.id) is Life.dead:
+            return "lock"
+        return "lease" if worker.lease_until_ms < now_ms else None
 
     def any_alive(self) -> bool:
         """Whether any worker of this store lives, in this process or another."""

@@ -55,7 +55,7 @@ from holdfast.store.base import Acknowledge
 from holdfast.store.bell import Bell
 from holdfast.store.carrier import Carrier
 from holdfast.store.home import AtHome
-from holdfast.store.locks import Life, WorkerLocks
+from holdfast.store.locks import WorkerLocks
 from holdfast.store.mailing import Delivery
 from holdfast.store.queries import load_queries
 from holdfast.store.side_thread import SideThread
@@ -584,20 +584,11 @@ class SqliteStore(Retention, Health, AtHome):
         def work(connection: apsw.Connection) -> dict[WorkerId, str]:
             dead = dict.fromkeys(reads.ownerless(connection), "gone")
             for worker in reads.workers(connection):
-                if (proof := self._proof_of_death(worker)) is not None:
+                if (proof := self._locks.proof_of_death(worker, self.lease_clock_ms())) is not None:
                     dead[worker.id] = proof
             return dead
 
         return await self._read(work)
-
-    def _proof_of_death(self, worker: Worker) -> str | None:
-        if worker.id in self._locks.own:
-            return None
-        if worker.boot_id != clock.boot_id():
-            return "boot"
-        if self._locks.look(worker.id) is Life.dead:
-            return "lock"
-        return "lease" if worker.lease_until_ms < self.lease_clock_ms() else None
 
     def lease_clock_ms(self) -> int:
         return clock.boottime_ms()

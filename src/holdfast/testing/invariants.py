@@ -43,6 +43,8 @@ _DECIDERS = frozenset({"verify", "on_doubt", "person", "the store", "cancel"})
 _AMENDED = (
     [(Kind.noted, "paused")],
     [(Kind.noted, "requeued")],
+    [(Kind.noted, "blocked")],
+    [(Kind.noted, "moved")],
     [(Kind.noted, "cancel")],
     [(Kind.noted, "cancel"), (Kind.finished, Status.cancelled)],
     [(Kind.noted, "cancel"), (Kind.noted, "left in doubt"), (Kind.finished, Status.cancelled)],
