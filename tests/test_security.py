@@ -22,7 +22,7 @@ import apsw
 import pytest
 
 import holdfast as hf
-from holdfast.errors import HoldfastError, StoreAway
+from holdfast.errors import StoreAway, StoreError
 from holdfast.journal.integrity import first_hash, rehash, row_digest
 from holdfast.model import Record, RunId, RunRow
 from holdfast.store.sqlite import SqliteStore
@@ -256,8 +256,11 @@ def test_verify_full_tells_the_server_from_one_that_only_pretends(postgres_url: 
 
     with encrypting(postgres_url, *own) as port:
         assert asyncio.run(reached(url(port, f"sslmode=verify-full&sslrootcert={own[0]}")))
-        with pytest.raises(HoldfastError):
+        with pytest.raises(StoreError, match="not shown that it is the server"):
             asyncio.run(reached(url(port, f"sslmode=verify-full&sslrootcert={other[0]}")))
         assert asyncio.run(reached(url(port, "sslmode=prefer"))), "it believes whoever answers"
-    with encrypting(postgres_url, *elsewhere) as port, pytest.raises(HoldfastError):
+    with (
+        encrypting(postgres_url, *elsewhere) as port,
+        pytest.raises(StoreError, match="not shown that it is the server"),
+    ):
         asyncio.run(reached(url(port, f"sslmode=verify-full&sslrootcert={elsewhere[0]}")))

@@ -523,7 +523,7 @@ async def amend(
         summary = {k: v for k, v in row.summary.items() if k not in ("progress", "held", "cancelling")}
     elif cancels:
         summary = {**row.summary, "cancelling": True}
-    if row.head_seq <= 1 and not status.is_final:
+    if notes and row.head_seq <= 1 and not status.is_final:
         summary = {**summary, UNBEGUN: True}
     changed = replace(
         row,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import asyncpg
 import pytest
@@ -108,3 +109,22 @@ def test_a_migration_waits_for_nobody_for_long(postgres_url: str, monkeypatch: p
         await admin.close()
 
     asyncio.run(main())
+
+
+def test_a_session_that_is_cut_off_while_the_store_is_opened_is_made_anew(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate, lost = postgres_migrate.migrate, [asyncpg.InternalClientError("cut off"), OSError("gone")]
+
+    async def cut_off(*args: Any) -> None:
+        if lost:
+            raise lost.pop()
+        await migrate(*args)
+
+    async def main() -> None:
+        monkeypatch.setattr(postgres_migrate, "migrate", cut_off)
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            await store.create(new_run(), owner=ALICE)
+
+    asyncio.run(main())
+    assert lost == []

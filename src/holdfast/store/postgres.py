@@ -59,7 +59,7 @@ from holdfast.store.carrier import Carrier
 from holdfast.store.home import AtHome
 from holdfast.store.mailing import Delivery
 from holdfast.store.news import News
-from holdfast.store.postgres_connection import Backoff, Role, Target, drop, explain, is_starting
+from holdfast.store.postgres_connection import Backoff, Role, Sort, Target, drop, explain, is_starting, sort_of
 from holdfast.store.postgres_lending import Borrowing, Lender, define_within
 from holdfast.store.postgres_lives import Lives
 from holdfast.store.postgres_locks import QueueLocks
@@ -106,6 +106,7 @@ class PostgresStore(Retention, AtHome):
         self._lives = Lives()
         self._queue_locks = QueueLocks(self._target.schema)
         self._durability = "full"
+        self._is_reached = False  #: did the server answer when the store was opened?
         self._clock_ms = clock.boottime_ms
 
     @property
@@ -152,18 +153,21 @@ class PostgresStore(Retention, AtHome):
         forks.register(self)
 
     async def _prepare_soon(self, *, read_only: bool) -> None:
-        """Wait for a server that is starting; one that is not there is an error at once."""
+        """Wait for a server that is starting, or cuts sessions off; one that is not there is an error at once."""
         backoff, give_up_us = Backoff(), clock.monotonic_us() + int(_STARTING_S * 1e6)
         while True:
             try:
                 return await self._prepare(read_only=read_only)
             except Exception as error:
-                if not is_starting(error) or clock.monotonic_us() > give_up_us:
+                is_cut_off = self._is_reached and sort_of(error) is Sort.away
+                if not (is_starting(error) or is_cut_off) or clock.monotonic_us() > give_up_us:
                     raise
             await asyncio.sleep(backoff.next_s())
 
     async def _prepare(self, *, read_only: bool) -> None:
+        self._is_reached = False
         connection = await self._target.connect(Role.read if read_only else Role.session)
+        self._is_reached = True
         try:
             if read_only:
                 if not await postgres_migrate.check_version(connection, self._queries, self._target):

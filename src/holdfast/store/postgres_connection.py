@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import re
 import socket
+import ssl
 from dataclasses import field
 from enum import Enum
 from typing import Any
@@ -110,6 +111,8 @@ class Target:
                 max_cached_statement_lifetime=0,
                 target_session_attrs=attributes,
             )
+        except ssl.SSLCertVerificationError:
+            raise  # which is a ValueError too
         except (pg.ClientConfigurationError, ValueError):
             raise UsageError(_UNREADABLE) from None
         _notice_silence(connection)
@@ -240,6 +243,11 @@ def explain(error: BaseException, target: Target) -> HoldfastError:
             return StoreError(f"{where} is out of resources ({detail}). See the server's log.")
         case pg.InvalidPasswordError() | pg.InvalidAuthorizationSpecificationError():
             return StoreError(f"{where} does not let us in ({detail}). Check user, password and pg_hba.conf.")
+        case ssl.SSLCertVerificationError():
+            return StoreError(
+                f"{where} has not shown that it is the server that was meant ({detail}). Check sslrootcert, and that "
+                "the certificate names the host of the url."
+            )
         case pg.InvalidCatalogNameError():
             return StoreError(f"{where}: there is no such database ({detail}). Create it with `createdb`.")
         case pg.InsufficientPrivilegeError():
