@@ -528,9 +528,8 @@ async def run_async(call: Call[R], *, id: str | None, thread_id: str | None, url
         raise UsageError(f"run() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
     app = Holdfast(store_url(url), agents=(call.agent,), concurrency=100, settings=Settings(), only_own=True)
     async with app:
-        before = await app._store.run(RunId(id)) if id is not None else None
-        handle = await app.start(call, id=id, thread_id=thread_id)
-        if before is not None and before.status in (Status.failed, Status.cancelled):  # not what fails only now
+        handle, has_failed = await app.executor.start_again(call, run_id=id, thread_id=thread_id)
+        if has_failed:
             await handle.retry(note="run again")
         elif await handle.status() not in FINAL:
             await handle.resume()

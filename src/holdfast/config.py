@@ -17,7 +17,8 @@ HIDDEN = "HOLDFAST_URL_HIDDEN"
 
 _SERVER: Final = re.compile(r"(?i)\s*postgres(ql)?:")
 _SECRETS: Final = ("password", "sslpassword")
-_UNREADABLE: Final = (
+#: What is said of a url whose parts cannot be told apart: nothing of it.
+UNREADABLE: Final = (
     "The store's url cannot be read, and is not shown since it may have a password in it. It is "
     "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?name=value&…; write special characters of the password as %XX: "
     "%3F for ?, %23 for #, %2F for /, %40 for @, %26 for &."
@@ -45,12 +46,12 @@ def checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise UsageError(_UNREADABLE) from None
+        raise UsageError(UNREADABLE) from None
     options = [part.partition("=") for part in parts.query.split("&")] if parts.query else []
     is_cut_off = bool(parts.netloc) and "@" not in parts.netloc and "@" in parts.query
     is_odd = any(not equals or unquote_plus(name) != name for name, equals, _ in options)
     if "://" not in url or "#" in url or "@" in parts.path or is_cut_off or is_odd:
-        raise UsageError(_UNREADABLE)
+        raise UsageError(UNREADABLE)
     return url
 
 

@@ -344,18 +344,19 @@ def test_a_run_does_not_end_while_an_effect_of_it_is_open(tmp_path: Path, monkey
     assert ACTS == ["x"]
 
 
+@hf.agent
+async def ends_beside_a_doubt() -> str:
+    task = asyncio.create_task(act("weird"))
+    await hf.sleep(0.2)
+    return "went on" if not task.done() else "?"
+
+
 def test_a_run_whose_agent_has_ended_asks_about_an_effect_that_is_in_doubt(tmp_path: Path) -> None:
     """A branch that nobody awaits is waited for at the end, and so is a person."""
 
-    @hf.agent
-    async def agent() -> str:
-        task = asyncio.create_task(act("weird"))
-        await hf.sleep(0.2)
-        return "went on" if not task.done() else "?"
-
     async def main() -> None:
-        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
-            run = await app.start(agent(), id="r")
+        async with hf.connect(str(tmp_path / "s.db"), agents=[ends_beside_a_doubt]) as app:
+            run = await app.start(ends_beside_a_doubt(), id="r")
             with pytest.raises(hf.NeedsHuman):
                 await run.result_or_needs(timeout=60)
             assert await run.status() is hf.Status.in_doubt
@@ -405,14 +406,8 @@ def test_a_run_asks_about_an_effect_that_outlasts_its_timeout(tmp_path: Path) ->
 def test_a_run_whose_agent_has_ended_reads_what_comes_while_it_leaves_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @hf.agent
-    async def agent() -> str:
-        task = asyncio.create_task(act("weird"))
-        await hf.sleep(0.2)
-        return "went on" if not task.done() else "?"
-
     async def main() -> None:
-        async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
+        async with hf.connect(str(tmp_path / "s.db"), agents=[ends_beside_a_doubt]) as app:
             parks, acted = Journal.park, asyncio.Event()
 
             async def parks_too_late(journal: Journal, *args: Any, **options: Any) -> Applied:
@@ -425,7 +420,7 @@ def test_a_run_whose_agent_has_ended_reads_what_comes_while_it_leaves_memory(
                 return applied
 
             monkeypatch.setattr(Journal, "park", parks_too_late)
-            run = await app.start(agent(), id="r")
+            run = await app.start(ends_beside_a_doubt(), id="r")
             assert await until(run, "cancelled") is hf.Status.cancelled
             assert acted.is_set()
 

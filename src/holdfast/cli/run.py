@@ -8,7 +8,7 @@ from holdfast.cli.execution import Attempt, executing
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import call_of, one_agent
 from holdfast.hints import resume_hint
-from holdfast.model import RunId, Status
+from holdfast.model import Status
 
 
 @command("run")
@@ -46,10 +46,9 @@ def run_command(
 
     async def work(attempt: Attempt) -> str | None:
         async with executing(setup, [agent]) as executor:
-            before = await executor.store.run(RunId(run_id)) if run_id is not None else None
-            run = await executor.start(call, run_id=run_id, thread_id=thread_id)
+            run, has_failed = await executor.start_again(call, run_id=run_id, thread_id=thread_id)
             attempt.started(run)
-            if before is not None and before.status in (Status.failed, Status.cancelled):  # not what fails only now
+            if has_failed:
                 await run.retry(note="run again")
             elif await run.status() in (Status.blocked, Status.in_doubt, Status.waiting):
                 await run.resume()

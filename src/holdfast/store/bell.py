@@ -112,7 +112,7 @@ class Bell:
 
     def _has_rung(self) -> bool:
         ear = self._ear
-        if ear is not None and ear.was_knocked():
+        if ear is not None and ear.has_news():
             self._unheard = 0
         value = self._value()
         if value == self._heard:

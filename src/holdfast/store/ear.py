@@ -11,9 +11,9 @@ import contextlib
 import ctypes
 import os
 
+from holdfast.store.inotify import Inotify
+
 _READ_FROM = 0x1  # the event
-_DONT_FOLLOW = 0x02000000
-_ROOM = 4096
 
 
 class Door:
@@ -32,45 +32,23 @@ class Door:
         self._read(*self._ask)
 
     def close(self) -> None:
-        self._descriptor = _closed(self._descriptor)
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+        self._descriptor = -1
 
 
-class Ear:
+class Ear(Inotify):
     """Hears who knocks at a door, which has to be that of the file at `path`."""
 
     def __init__(self, path: str, door: Door) -> None:
+        super().__init__(path, _READ_FROM)
         self.door = door
-        self.descriptor = -1  #: readable when somebody has knocked; -1: deaf
-        libc = ctypes.PyDLL(None)
-        begin, add = getattr(libc, "inotify_init1", None), getattr(libc, "inotify_add_watch", None)
-        if begin is None or add is None:
-            return
-        self.descriptor = begin(os.O_NONBLOCK | os.O_CLOEXEC)  # there is a limit to how many a user has
-        self._read = libc.read
-        self._ask = (ctypes.c_int(self.descriptor), ctypes.create_string_buffer(_ROOM), ctypes.c_size_t(_ROOM))
-        if self.descriptor >= 0:
-            add(self.descriptor, os.fsencode(path), _READ_FROM | _DONT_FOLLOW)
+        if not self.is_deaf:
             door.knock()
-            if not self.was_knocked():  # not every file system tells, and the path may name another file by now
+            if not self.has_news():  # not every file system tells, and the path may name another file by now
                 self.close()
-
-    def __del__(self) -> None:
-        self.close()
 
     @property
     def is_deaf(self) -> bool:
         return self.descriptor < 0
-
-    def was_knocked(self) -> bool:
-        """Whether somebody has knocked since the last call."""
-        return self.descriptor >= 0 and self._read(*self._ask) > 0
-
-    def close(self) -> None:
-        self.descriptor = _closed(self.descriptor)
-
-
-def _closed(descriptor: int) -> int:
-    if descriptor >= 0:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    return -1

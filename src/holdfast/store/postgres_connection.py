@@ -20,6 +20,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from holdfast import clock
+from holdfast.config import UNREADABLE
 from holdfast.data import data
 from holdfast.errors import HoldfastError, StoreAway, StoreCorrupt, StoreError, StoreFull, UsageError
 from holdfast.store.postgres_path import PATH, Pinned
@@ -77,9 +78,9 @@ class Target:
             given = parse_qsl(parts.query, keep_blank_values=True)
             hosts = parts.netloc.rpartition("@")[2].split(",")
         except ValueError:
-            raise UsageError(_UNREADABLE) from None  # the original would quote what may be a password
+            raise UsageError(UNREADABLE) from None  # the original would quote what may be a password
         if "@" in parts.path + parts.fragment or not all(_HOST.fullmatch(host) for host in hosts):
-            raise UsageError(_UNREADABLE)  # a password with / or # in it looks like that
+            raise UsageError(UNREADABLE)  # a password with / or # in it looks like that
         own = dict(given)
         kept = [(name, value) for name, value in given if name not in ("schema", "pooler", "target_session_attrs")]
         schema, pooler = own.get("schema", "holdfast"), own.get("pooler", "session")
@@ -114,17 +115,11 @@ class Target:
         except ssl.SSLCertVerificationError:
             raise  # which is a ValueError too
         except (pg.ClientConfigurationError, ValueError):
-            raise UsageError(_UNREADABLE) from None
+            raise UsageError(UNREADABLE) from None
         _notice_silence(connection)
         if self.is_pooled and role is not Role.effect:
             return await Pinned.of(connection, self.schema, read_only=role is Role.read)
         return connection
-
-
-_UNREADABLE = (
-    "The store's url cannot be read: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of "
-    "the password as %XX, then ?name=value for options of the driver."
-)
 
 
 def _masked(url: str) -> str:

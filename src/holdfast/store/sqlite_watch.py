@@ -12,6 +12,8 @@ import ctypes
 import os
 from collections.abc import Callable
 
+from holdfast.store.inotify import Inotify
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _GONE = 0x4 | 0x400 | 0x800  # its links have changed, it was deleted, it was moved
 _INODE = 0x100
@@ -23,35 +25,26 @@ class Watch:
     """The file that a path names now."""
 
     def __init__(self, path: str) -> None:
-        self._libc = ctypes.PyDLL(None)  # which keeps the interpreter: all of this is done in less than a switch takes
-        self._descriptor = self._watched(path)
-        self.is_told = self._descriptor >= 0  #: does the kernel say so by itself?
-        if not self.is_told:
-            self._descriptor = os.open(os.path.dirname(path) or ".", _FOLDER)
+        self._libc = ctypes.PyDLL(None)
+        self._folder = -1
+        # Elsewhere than on file systems of this machine it is not told of everybody who deletes it.
+        self._told = Inotify(path, _GONE) if self._kind_of(path) in _OWN else None
+        self.is_told = self._told is not None and self._told.descriptor >= 0  #: does the kernel say so by itself?
+        if self._told is not None and self.is_told:
+            self.has_news: Callable[[], bool] = self._told.has_news  #: may the path name another file, or none?
+        else:
+            self._folder = os.open(os.path.dirname(path) or ".", _FOLDER)
             inode = self._inode_of(path)
             known = inode()
-            self.has_news: Callable[[], bool] = lambda: inode() != known  #: may the path name another file, or none?
-        else:
-            read = self._libc.read
-            ask = (ctypes.c_int(self._descriptor), ctypes.create_string_buffer(4096), ctypes.c_size_t(4096))
-            self.has_news = lambda: read(*ask) != -1
+            self.has_news = lambda: inode() != known
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-            self.has_news = lambda: True
-
-    def _watched(self, path: str) -> int:
-        """What the kernel tells of the file; -1 if it cannot, or not of everybody who deletes it."""
-        begin, add = getattr(self._libc, "inotify_init1", None), getattr(self._libc, "inotify_add_watch", None)
-        if begin is None or add is None or self._kind_of(path) not in _OWN:
-            return -1
-        descriptor = begin(os.O_NONBLOCK | os.O_CLOEXEC)  # there is a limit to how many a user has
-        if descriptor >= 0 and add(descriptor, os.fsencode(path), _GONE) < 0:
-            os.close(descriptor)
-            return -1
-        return int(descriptor)
+        self.has_news = lambda: True
+        if self._told is not None:
+            self._told.close()
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
 
     def _kind_of(self, path: str) -> int:
         found = ctypes.create_string_buffer(256)
@@ -64,7 +57,7 @@ class Watch:
         if statx is None:
             return lambda: _inode(path)
         name, found = ctypes.c_char_p(os.fsencode(os.path.basename(path))), ctypes.create_string_buffer(256)
-        ask = (ctypes.c_int(self._descriptor), name, ctypes.c_int(0), ctypes.c_uint(_INODE), found)
+        ask = (ctypes.c_int(self._folder), name, ctypes.c_int(0), ctypes.c_uint(_INODE), found)
         return lambda: found[32:40] if statx(*ask) == 0 else b""
 
 

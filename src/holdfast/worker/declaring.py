@@ -51,7 +51,7 @@ class Declarations:
         changed: list[Definition] = []
         for agent in wanted:
             old = known.get(agent.name)
-            body = _body(agent, with_input=everything or (old is not None and "takes" in json.loads(old.body)))
+            body = self._body(agent, with_input=everything or (old is not None and "takes" in json.loads(old.body)))
             if old is None or old.body != body:
                 changed.append(Definition(KIND, agent.name, body, 1 if old is None else old.revision + 1))
         self._told.update(agent.name for agent in wanted)
@@ -59,21 +59,20 @@ class Declarations:
         if changed:
             await self._store.define(changed)
 
-
-def _body(agent: Agent[..., Any], *, with_input: bool) -> str:
-    """What others are told of an agent; what its first argument takes only where triggers may need it, since pydantic
-    takes long to load.
-    """
-    told = {
-        "signals": {name: schema_of(signal.type) for name, signal in agent.signals.items()},
-        "interrupts": agent.interrupted is not None,
-        "queue": agent.queue,
-        "first": first_parameter(agent.fn),
-        "defaults": defaults_of(agent.fn),
-    }
-    if with_input:
-        told["takes"] = schema_of(first_annotation(agent.fn))
-    return json.dumps(told, sort_keys=True)
+    def _body(self, agent: Agent[..., Any], *, with_input: bool) -> str:
+        """What others are told of an agent; what its first argument takes only where triggers may need it, since
+        pydantic takes long to load.
+        """
+        told = {
+            "signals": self.signals_of(agent.name),
+            "interrupts": agent.interrupted is not None,
+            "queue": agent.queue,
+            "first": first_parameter(agent.fn),
+            "defaults": defaults_of(agent.fn),
+        }
+        if with_input:
+            told["takes"] = schema_of(first_annotation(agent.fn))
+        return json.dumps(told, sort_keys=True)
 
 
 def _takes_more(agent: Agent[..., Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import control
 from holdfast.branches import install
@@ -49,6 +49,8 @@ from holdfast.worker.queues import Queues
 from holdfast.worker.refusals import crash_loop, refuse_undone
 from holdfast.worker.starting import DEFAULT_QUEUE, NewRun, Place, check_same_start
 from holdfast.worker.timers import Timers
+
+R = TypeVar("R")
 
 _TURN = 20  # executions begun before the others get a turn of the loop
 _OLD_MS = 3_600_000  # a lease that ran out this long ago is of somebody who is gone
@@ -257,6 +259,15 @@ class Executor:
             handle, _ = await self.put(new, fence=fence)
         self.started.add(handle.id)
         return handle
+
+    async def start_again(self, call: Call[R], *, run_id: str | None, thread_id: str | None) -> tuple[Run[R], bool]:
+        """As `start`, and whether the run had failed or was cancelled before: then it is to be retried.
+
+        One that fails only now is not.
+        """
+        before = await self.store.run(RunId(run_id)) if run_id is not None else None
+        run = await self.start(call, run_id=run_id, thread_id=thread_id)
+        return run, before is not None and before.status in (Status.failed, Status.cancelled)
 
     async def _create_and_execute(self, append: Append, fence: Fence | None) -> RunRow:
         """Whoever starts it may be cancelled; once it is stored as this worker's own, it is executed all the same."""

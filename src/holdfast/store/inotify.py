@@ -1,0 +1,40 @@
+"""What the kernel tells of a file by itself: one watch, asked with one call that finds nothing.
+
+There is a limit to how many a user has (128, unless told otherwise), and not every system or file system tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+
+_DONT_FOLLOW = 0x02000000
+_ROOM = 4096
+
+
+class Inotify:
+    """Watches the file at a path for some events. `descriptor` is readable when one came; -1: nothing is told."""
+
+    def __init__(self, path: str, events: int) -> None:
+        libc = ctypes.PyDLL(None)  # which keeps the interpreter: all of this takes less than a switch
+        begin = getattr(libc, "inotify_init1", None)  # another system has none
+        self.descriptor: int = -1 if begin is None else begin(os.O_NONBLOCK | os.O_CLOEXEC)
+        what = (os.fsencode(path), events | _DONT_FOLLOW)
+        if self.descriptor >= 0 and libc.inotify_add_watch(self.descriptor, *what) < 0:
+            self.close()
+        self._read = libc.read
+        self._ask = (ctypes.c_int(self.descriptor), ctypes.create_string_buffer(_ROOM), ctypes.c_size_t(_ROOM))
+
+    def __del__(self) -> None:
+        self.close()
+
+    def has_news(self) -> bool:
+        """Whether something came since the last call."""
+        return self.descriptor >= 0 and self._read(*self._ask) > 0
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.descriptor)
+        self.descriptor = -1
