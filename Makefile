@@ -7,7 +7,8 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := python -m pytest -n 3 --dist loadfile
+# More processes than cores: many tests wait. What takes longest begins first (tests/conftest.py).
+PYTEST := python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 # A stamp for this folder and this PYTHON: a copied tree must not run the code of the tree it was copied from.
 STAMP := $(VENV)/ready-$(shell printf '%s' "$(CURDIR) $(PYTHON)" | cksum | cut -d ' ' -f 1)
 

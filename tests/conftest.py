@@ -24,7 +24,25 @@ __all__ = ["histories_hold", "pytest_configure", "pytest_generate_tests"]
 MADE_UP = Path(__file__).parent / "store"
 
 
+#: They begin first, so that no process is left alone with them when the others have nothing to do any more.
+LONGEST = (
+    "test_docs.py",
+    "cli/test_hostile.py",
+    "crash/test_every_crash_point.py",
+    "cli/test_liveness.py",
+    "test_jobs.py",
+    "crash/test_waiting_points.py",
+    "code_change/test_cancelled_calls.py",
+    "worker/test_clock_ahead.py",
+    "store/test_postgres_writer.py",
+    "retention/test_moving_on.py",
+    "crash/test_syscalls.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    first = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
     for item in items:
         if item.path.is_relative_to(MADE_UP):
             item.add_marker("corrupts")

@@ -93,8 +93,8 @@ def _load(name: str) -> None:
     """Import a module, and do once what each process would do first with the agents in it."""
     if name not in sys.modules:
         for agent in agents_of(importlib.import_module(name)).values():
-            assert agent.code
-            assert agent.source
+            assert agent._code
+            assert agent._source
             assert agent.coder is not None
 
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import errors
 from holdfast.codec import decode_error, encode_error, roundtrip_error
 from holdfast.errors import EffectInDoubt, RetryLater, RunBlocked, StepError, Undecodable, Unserialisable
 
@@ -237,7 +236,6 @@ def test_a_class_of_the_script_is_found_under_a_worker_too() -> None:
         GeneratorExit(),
         asyncio.CancelledError("x"),
         BaseExceptionGroup("g", [KeyboardInterrupt()]),
-        errors.LeaseLost(),
     ],
     ids=lambda exc: type(exc).__name__,
 )

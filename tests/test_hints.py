@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.characters import escaped, unseen_in
 from holdfast.hints import hint, is_harmless, quoted, resume_hint
-from holdfast.journal.replay import mismatch
+from holdfast.journal.blocks import mismatch, told
 from tests.hostile import IDS, SHELL, TEXTS, hints_in, is_raw, named, raw_in, typed
 
 SRC = Path(__file__).parents[1] / "src" / "holdfast"
@@ -95,7 +95,7 @@ def test_no_command_with_something_put_in_is_written_by_hand() -> None:
 
 
 @pytest.mark.parametrize("run_id", **named(IDS))
-def test_advice_that_is_stored_can_be_copied(run_id: str, tmp_path: Path) -> None:
-    told = mismatch(run_id, asked="a", where="", recorded=[], attempted=[])["advice"]
-    heard = [typed(each, tmp_path) for each in hints_in(told)]
+def test_advice_about_a_blocked_run_can_be_copied(run_id: str, tmp_path: Path) -> None:
+    advice = told(run_id, mismatch(asked="a", where="", recorded=[], attempted=[]))[-1]
+    heard = [typed(each, tmp_path) for each in hints_in(advice)]
     assert [words for words in heard if run_id in words], heard

@@ -217,6 +217,23 @@ def test_verbs_of_holdfast_children_notes_and_unstored_results_have_their_kinds(
     ]
 
 
+def test_processes_that_died_before_they_recorded_anything_are_known_by_their_epochs() -> None:
+    journal = Journal().created().add(Kind.done, "a#1")
+    journal.epoch += 2
+    journal.claimed("w_4", lost="w_3").add(Kind.done, "b#1").claimed("w_5", lost="w_4")
+    journal.epoch += 1
+    journal.claimed("w_7", lost="w_6")
+    journal.epoch += 1  # somebody else's doing: it was given back
+    journal.claimed("w_9")
+    history = row(epoch=journal.epoch), journal.records
+    assert [receipt.unrecorded for receipt in receipts_of(*history)] == [2, 0, 1, 0]
+    assert [item.detail for item in timeline_of(*history) if item.kind == "outage"] == [
+        "w_3 lost (its lock is free), resumed by w_4, 2 processes died before recording anything",
+        "w_4 lost (its lock is free), resumed by w_5",
+        "w_6 lost (its lock is free), resumed by w_7, 1 process died before recording anything",
+    ]
+
+
 def test_a_receipt_counts_what_was_replayed_executed_and_saved() -> None:
     journal = Journal().created().add(Kind.done, "a#1", took=2 * SECOND).usage("a#1").add(Kind.done, "hf.now#1")
     journal.add(Kind.done, "b#1", took=SECOND).add(Kind.cancelled, "c#1", took=SECOND).usage("d#1")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import holdfast
 
 NAMES = """
     Agent AlreadyDecided AlreadySettled AmbiguousId Approval Asked Call ConflictingSend ConflictingStart
     CorruptJournal Declined Duration Effect EffectInDoubt EffectUndone FileChange FileEvent Holdfast HoldfastError
-    InDoubt LeaseLost MainLine
+    InDoubt MainLine
     NatsMessage NatsQueue NeedsHuman NestedCall NotInRun PruneResult Question QuestionChanged QuestionState QueueInfo
-    Receipt ReplayMismatch ResultNotStored RetentionInfo Retry RetryLater Run RunBlocked RunCancelled RunError
+    Receipt ResultNotStored RetentionInfo Retry RetryLater Run RunBlocked RunCancelled RunError
     RunFailed RunFinished RunInfo RunMoved RunNotFound RunPruned Saga ScheduleInfo Settings Signal Status Step
-    StepError Stop StoreError TriggerInfo Undecodable Unserialisable UsageError Verdict WorkerInfo agent ask connect
+    StepError Stop StoreError TriggerInfo Undecodable Unserialisable UsageError Verdict WorkerInfo agent arun ask
+    connect
     effect emit get landed not_landed now patched progress race receive reducer resume rng run saga sleep start step
     this_run this_step timeout transaction usage uuid4
 """.split()
@@ -45,6 +48,50 @@ def test_every_public_name_says_in_a_sentence_what_it_is() -> None:
     documented = [name for name in NAMES if name not in ALIASES]
     first_lines = {name: own_docstring(name).strip().partition("\n")[0] for name in documented}
     assert {name: line for name, line in first_lines.items() if not line.endswith((".", ":"))} == {}
+
+
+#: What users may use of what they hold; anything else that Holdfast needs of it has an underscore.
+HELD = {
+    "Agent": "coder fn name on_interrupt queue signals version",
+    "Call": "agent args close input kwargs send throw",
+    "Effect": "undo verify with_options",
+    "Holdfast": "backfill_schedule cancel_all emit find fire_schedule get in_doubt on pause_all pause_queue "
+    "pause_schedule pause_trigger prune question questions queue queues refused_starts remove_schedule remove_trigger "
+    "resume resume_all resume_queue resume_schedule resume_trigger retain retention runs schedule schedules start "
+    "triggers url work workers",
+    "Retry": "attempts factor first jitter most",
+    "Run": "cancel history id in_doubt info interrupt pause questions receipts result resume retry send states status "
+    "thread_id token verify_journal",
+    "Step": "with_options",
+}
+
+
+@holdfast.agent
+async def some_agent() -> None: ...
+
+
+@holdfast.step
+async def some_step() -> None: ...
+
+
+@holdfast.effect
+async def some_effect() -> None: ...
+
+
+def test_what_users_hold_has_these_names(tmp_path: Path) -> None:
+    async def held() -> dict[str, object]:
+        async with holdfast.connect(tmp_path / "names.db") as app:
+            call = some_agent()
+            run = app.get("r")
+            things = [some_agent, call, app, run, holdfast.Retry()]
+            names = {type(thing).__name__: dir(thing) for thing in things}
+            functions = {"Step": dir(some_step), "Effect": dir(some_effect)}
+        return {
+            kind: " ".join(sorted(name for name in found if not name.startswith("_")))
+            for kind, found in (names | functions).items()
+        }
+
+    assert asyncio.run(held()) == {kind: " ".join(names.split()) for kind, names in HELD.items()}
 
 
 def test_importing_the_package_stays_light() -> None:

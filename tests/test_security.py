@@ -59,7 +59,7 @@ def test_whoever_can_write_to_the_store_can_forge_a_history_and_verify_finds_not
 ) -> None:
     holdfast = Commands(tmp_path, nursery)
     holdfast("run", "agents.py:echo", "honest", "--id", "one")
-    assert '"honest"' in holdfast("show", "one", "--json").json["result"]
+    assert holdfast("show", "one", "--json").json["result"] == "honest"
 
     async def load() -> tuple[RunRow, list[Record]] | None:
         store = SqliteStore(str(holdfast.store))
@@ -76,7 +76,7 @@ def test_whoever_can_write_to_the_store_can_forge_a_history_and_verify_finds_not
         connection.execute(statement, values)
     connection.close()
     assert holdfast("verify", "one").code == 0
-    assert '"forged"' in holdfast("show", "one", "--json").json["result"]
+    assert holdfast("show", "one", "--json").json["result"] == "forged"
 
 
 # another user

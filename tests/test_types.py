@@ -80,13 +80,17 @@ def pyright(copies: Path) -> Rejected:
     return rejected
 
 
-@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+#: The other one takes its time to start.
+CHECKERS = ["mypy", pytest.param("pyright", marks=pytest.mark.prove)]
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
 def test_what_users_write_is_accepted(checker: str, request: pytest.FixtureRequest) -> None:
     rejected: Rejected = request.getfixturevalue(checker)
     assert rejected["good.py"] == {}
 
 
-@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+@pytest.mark.parametrize("checker", CHECKERS)
 def test_each_mistake_is_rejected_on_its_line(checker: str, request: pytest.FixtureRequest) -> None:
     rejected: Rejected = request.getfixturevalue(checker)
     lines = (HERE / "bad.py").read_text().splitlines()
@@ -118,6 +122,12 @@ def test_each_mistake_is_rejected_on_its_line(checker: str, request: pytest.Fixt
 def test_a_step_or_effect_is_an_async_function_to_whoever_inspects_it(function: object) -> None:
     assert inspect.iscoroutinefunction(function)
     assert inspect.isfunction(function) or inspect.ismethod(function)
+
+
+@pytest.mark.parametrize("agent", [good.shout, good.research, good.newsletter])
+def test_an_agent_is_an_async_function_to_whoever_inspects_it(agent: object) -> None:
+    assert inspect.iscoroutinefunction(agent)
+    assert asyncio.iscoroutinefunction(agent)
 
 
 def test_the_decorated_function_keeps_name_docstring_and_signature() -> None:

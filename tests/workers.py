@@ -46,8 +46,8 @@ def work(
     async def at_work() -> None:
         async with hf.connect(url, agents=known, concurrency=concurrency, settings=hf.Settings(**settings)) as app:
             loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGUSR1, _say_what_it_has, app.executor)
-            loop.add_signal_handler(signal.SIGUSR2, _say_where_it_stands, app.executor)
+            loop.add_signal_handler(signal.SIGUSR1, _say_what_it_has, app._here)
+            loop.add_signal_handler(signal.SIGUSR2, _say_where_it_stands, app._here)
             await app.work()
 
     asyncio.run(at_work())

@@ -3,9 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.app import Holdfast, WorkerInfo, connect, run
-from holdfast.calls import Duration, Retry
+from holdfast.app import Holdfast, WorkerInfo, arun, connect, run
+from holdfast.calls import Retry
 from holdfast.config import Settings
+from holdfast.durations import Duration
 from holdfast.errors import (
     AlreadyDecided,
     AlreadySettled,
@@ -17,12 +18,10 @@ from holdfast.errors import (
     EffectInDoubt,
     EffectUndone,
     HoldfastError,
-    LeaseLost,
     NeedsHuman,
     NestedCall,
     NotInRun,
     QuestionChanged,
-    ReplayMismatch,
     ResultNotStored,
     RetryLater,
     RunBlocked,
@@ -87,7 +86,6 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "InDoubt",
-    "LeaseLost",
     "MainLine",
     "NatsMessage",
     "NatsQueue",
@@ -100,7 +98,6 @@ __all__ = [
     "QuestionState",
     "QueueInfo",
     "Receipt",
-    "ReplayMismatch",
     "ResultNotStored",
     "RetentionInfo",
     "Retry",
@@ -131,6 +128,7 @@ __all__ = [
     "Verdict",
     "WorkerInfo",
     "agent",
+    "arun",
     "ask",
     "connect",
     "effect",
@@ -170,8 +168,9 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    found: object = getattr(import_module(_LATER[name]), name)
-    return found
+if not TYPE_CHECKING:  # a type checker would take every name for one that exists
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        return getattr(import_module(_LATER[name]), name)

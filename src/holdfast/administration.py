@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import control
 from holdfast.acts import look, refused
+from holdfast.durations import Duration
 from holdfast.errors import UsageError
 from holdfast.handle import Run
-from holdfast.model import RunFilter, Status
+from holdfast.model import Status
 from holdfast.retention import PruneResult, Retention, RetentionInfo, prune
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent, Call
@@ -35,13 +36,12 @@ class Administration:
     _triggers: Triggers
 
     @property
-    def executor(self) -> Executor:
-        """What executes runs here; for the command line and for tests."""
+    def _here(self) -> Executor:
         raise NotImplementedError
 
     async def _found(self, run_id: str) -> Run[Any]:
         row = await control.find(self._store, run_id)
-        return self.executor.handle(row.id, row.thread_id)
+        return self._here.handle(row.id, row.thread_id)
 
     @refused("use `await hf.emit(…)` there")
     async def emit(self, event: str, value: Any = None, *, dedup: str | None = None, transaction: Any = None) -> str:
@@ -62,14 +62,14 @@ class Administration:
         *,
         concurrency: int | None = None,
         per_key: int | None = None,
-        rate: tuple[int, float] | None = None,
+        rate: tuple[int, Duration] | None = None,
     ) -> None:
         """Declare the limits of a queue, for all workers together: runs at once, in all and per `queue_key`, and
-        starts in a time (`rate=(10, 60)`: ten in a minute). A run that waits takes no place.
+        starts in a time (`rate=(10, timedelta(minutes=1))`, or seconds). A run that waits takes no place.
 
         Example: `await app.queue("mail", concurrency=4, per_key=1)`
         """
-        await self.executor.queues.set(name, concurrency=concurrency, per_key=per_key, rate=rate)
+        await self._here.queues.set(name, concurrency=concurrency, per_key=per_key, rate=rate)
 
     @look
     async def queues(self) -> list[QueueInfo]:
@@ -77,14 +77,7 @@ class Administration:
 
         Example: `for queue in await app.queues(): print(queue.name, queue.queued)`
         """
-        return await self.executor.queues.infos(self._count)
-
-    async def _count(self, queue: str) -> tuple[int, int]:
-        counts = []
-        for status in (Status.queued, Status.running):
-            rows = await self._store.runs(RunFilter(queue=queue, status=frozenset({status}), limit=100_000))
-            counts.append(len(rows))
-        return counts[0], counts[1]
+        return await self._here.queues.infos()
 
     @refused(_EFFECT)
     async def pause_queue(self, name: str) -> None:
@@ -92,7 +85,7 @@ class Administration:
 
         Example: `await app.pause_queue("mail")`
         """
-        await self.executor.queues.pause(name)
+        await self._here.queues.pause(name)
 
     @refused(_EFFECT)
     async def resume_queue(self, name: str) -> None:
@@ -100,7 +93,7 @@ class Administration:
 
         Example: `await app.resume_queue("mail")`
         """
-        await self.executor.queues.resume(name)
+        await self._here.queues.resume(name)
 
     @refused(_EFFECT)
     async def schedule(
@@ -110,7 +103,7 @@ class Administration:
         *,
         cron: str,
         tz: str = "UTC",
-        jitter: float = 0,
+        jitter: Duration = 0,
         overlap: Literal["skip", "allow", "replace"] = "skip",
         missed: Literal["latest", "skip"] | int = "latest",
         queue: str | None = None,
@@ -205,8 +198,8 @@ class Administration:
         """
         if not isinstance(agent, Agent):
             raise UsageError(f"on() takes a function decorated with @hf.agent, not {agent!r}.")
-        self.executor.know(agent)
-        await self.executor.declarations.tell(everything=True)
+        self._here.know(agent)
+        await self._here.declarations.tell(everything=True)
         return await self._triggers.declare(
             event, agent.name, name=name, where=where, queue=queue or agent.queue, queue_key=queue_key
         )
@@ -256,7 +249,7 @@ class Administration:
     async def prune(
         self,
         *,
-        older_than: timedelta,
+        older_than: Duration,
         agent: str | None = None,
         status: Sequence[Status] = (),
         dry_run: bool = False,
@@ -283,7 +276,7 @@ class Administration:
         )
 
     @refused(_EFFECT)
-    async def retain(self, agent: str, *, keep: timedelta | None) -> None:
+    async def retain(self, agent: str, *, keep: Duration | None) -> None:
         """Have workers prune the runs of an agent that ended longer ago than that; None takes the rule away.
 
         The agent `"*"` means all that have no rule of their own. `timedelta.max` keeps runs for ever.

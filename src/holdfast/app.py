@@ -5,38 +5,46 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
+from os import PathLike, fspath
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from holdfast import control, doubts
 from holdfast.acts import is_in_run, look, refused
 from holdfast.administration import Administration
-from holdfast.calls import Duration, seconds
-from holdfast.clock import now_us
+from holdfast.characters import escaped
+from holdfast.clock import due_us
 from holdfast.codec import Input, input_of, problems_outside
 from holdfast.config import Settings, store_url
 from holdfast.data import data
+from holdfast.durations import Duration
 from holdfast.errors import RunFinished, RunMoved, RunNotFound, StoreError, Undecodable, UsageError
+from holdfast.filters import Filters, run_filter
 from holdfast.handle import Run
+from holdfast.hints import about_store, resume_hint
 from holdfast.history import RunInfo, as_time, info_of
-from holdfast.model import FINAL, RunFilter, RunId, Status, ThreadId
+from holdfast.interruption import Interruption, is_default, left_safe
+from holdfast.model import FINAL, RunId, Status, ThreadId
+from holdfast.needs import Needs
 from holdfast.people import InDoubt, Question
 from holdfast.retention import Retention
 from holdfast.scopes import scope_or_none
 from holdfast.store import open_store
 from holdfast.store.home import Home
 from holdfast.telemetry import info
+from holdfast.tracebacks import show_trimmed
 from holdfast.verbs.child import Agent, Call
 from holdfast.worker.attending import Attendant
 from holdfast.worker.executor import Executor
 from holdfast.worker.hiding import hide_url
 from holdfast.worker.outbox import Outbox, start_later
-from holdfast.worker.starting import NewRun, Place
+from holdfast.worker.starting import ANYWHERE, NewRun, Place
 
 if TYPE_CHECKING:
     from holdfast.worker.schedules import ScheduledStart
@@ -48,18 +56,18 @@ _MOST = 1000  # runs acted on in one page
 
 
 def connect(
-    url: str | None = None,
+    url: str | PathLike[str] | None = None,
     *,
-    agents: Iterable[Agent[..., Any]] = (),
+    agents: Agent[..., Any] | Iterable[Agent[..., Any]] = (),
     concurrency: int = 100,
     queues: Iterable[str] | None = None,
     settings: Settings | None = None,
 ) -> Holdfast:
     """An app on a store; use it with `async with`. With `agents` this process executes, and takes up what others left.
 
-    Without `agents` it is a client: runs that it starts wait for a worker. `url` is a path or sqlite:///path; the
-    default is $HOLDFAST_URL, else ./.holdfast/holdfast.db. At most `concurrency` runs execute here at once; runs are
-    taken from these `queues` only, if they are given.
+    Without `agents` (one, or several) it is a client: runs that it starts wait for a worker. `url` is a path,
+    sqlite:///path or postgresql://…; the default is $HOLDFAST_URL, else ./.holdfast/holdfast.db. At most `concurrency`
+    runs execute here at once; runs are taken from these `queues` only, if they are given.
 
     Example:
         async with hf.connect(agents=[newsletter]) as app:
@@ -68,11 +76,15 @@ def connect(
     """
     return Holdfast(
         store_url(url),
-        agents=tuple(agents),
+        agents=_several(agents),
         concurrency=concurrency,
         settings=settings or Settings(),
         queues=None if queues is None else tuple(queues),
     )
+
+
+def _several(agents: Agent[..., Any] | Iterable[Agent[..., Any]]) -> tuple[Agent[..., Any], ...]:
+    return tuple(agents) if isinstance(agents, Iterable) else (agents,)
 
 
 @data
@@ -136,6 +148,8 @@ class Holdfast(Administration):
         executor = self._executor = Executor(
             self._store, self._settings, self._agents, self._concurrency, self._triggers.emit
         )
+        if self._only_own:
+            executor.raised = {}  # it lives as long as its run: tracebacks kept for longer would keep what they hold
         if self._agents:
             try:
                 await executor.open()
@@ -181,12 +195,8 @@ class Holdfast(Administration):
             await self._store.close()
 
     @property
-    def executor(self) -> Executor:
-        """What executes runs here; for the command line and for tests."""
-        return self._here
-
-    @property
     def _here(self) -> Executor:
+        """What executes runs here; for the command line and for tests too."""
         if self._executor is None:
             raise UsageError("The app is not open: use `async with hf.connect(…) as app:`.")
         return self._executor
@@ -225,24 +235,26 @@ class Holdfast(Administration):
         if scope_or_none() is not None:
             raise UsageError("app.start() was called in the body of a step or effect; use `hf.start` in the agent.")
         here = self._here
-        wake_at = 0 if delay is None else now_us() + int(seconds(delay) * 1_000_000)
-        place: Place | None = Place(queue, queue_key, priority, wake_at, paused)
+        if here.executes and call.agent.name not in here.declared:
+            raise UsageError(_unknown(call.agent.name, here.declared))
+        place: Place | None = Place(queue, queue_key, priority, due_us(delay, "delay=") or 0, paused)
         if transaction is not None:
             new = NewRun.of(call, run_id=id, thread_id=thread_id, parent_id=None, tags=tags or {}, place=place)
             run_id, thread = await start_later(self._store, transaction, new)
-            return here.handle(RunId(run_id), ThreadId(thread))
-        if here.executes and place == Place():
+            return here.handle(RunId(run_id), ThreadId(thread))._of(call.agent)
+        if here.executes and place == ANYWHERE:
             place = None
         if here.executes:
             return await here.start(call, run_id=id, thread_id=thread_id, tags=tags, place=place)
         new = NewRun.of(call, run_id=id, thread_id=thread_id, parent_id=None, tags=tags or {}, place=place)
         run, _ = await here.put(new)
-        return run
+        return run._of(call.agent)
 
     async def _start_scheduled(self, start: ScheduledStart) -> None:
         place = Place(start.queue)
         given = Input.read(start.args_text, start.defaults)
-        await self._here.put(_new_run(start.agent, given, start.run_id, start.tags, place))
+        new = _new_run(start.agent, given, start.run_id, start.tags, place)
+        await self._here.put(replace(new, scheduled_at=start.scheduled_at))
 
     async def _start_triggered(self, start: TriggeredStart) -> bool:
         known = await control.definition(self._store, start.agent)
@@ -266,13 +278,19 @@ class Holdfast(Administration):
 
     # finding
 
-    def get(self, token: str) -> Run[Any]:
+    @overload
+    def get(self, token: str) -> Run[Any]: ...
+    @overload
+    def get(self, token: str, agent: Agent[..., R]) -> Run[R]: ...
+    def get(self, token: str, agent: Agent[..., Any] | None = None) -> Run[Any]:
         """The handle of a run, by its token or id; it has no side effect and does not look whether the run exists.
 
-        Example: `run = app.get("issue-7")`
+        With its agent the result has the type that the agent returns, in a client too.
+
+        Example: `text = await app.get("issue-7", newsletter).result()`
         """
         run_id, _, thread_id = token.partition("@")
-        return self._here.handle(RunId(run_id), ThreadId(thread_id))
+        return self._here.handle(RunId(run_id), ThreadId(thread_id))._of(agent)
 
     @overload
     async def resume(self, token: str) -> Run[Any]: ...
@@ -308,19 +326,16 @@ class Holdfast(Administration):
     async def runs(
         self,
         *,
-        status: Status | str | None = None,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        queue: str | None = None,
-        since_s: float | None = None,
         limit: int = 50,
         after: str | None = None,
+        **filters: Unpack[Filters],
     ) -> list[RunInfo]:
-        """Runs, newest first. `since_s`: not older than so many seconds; `after`: the last id of the page before.
+        """Runs, newest first, that all filters fit: `status`, `agent`, `thread_id`, `queue`, `tags`, `since` (a time,
+        or how long ago it is). `after`: the last id of the page before.
 
-        Example: `failed = await app.runs(status="failed")`
+        Example: `failed = await app.runs(status="failed", since=timedelta(days=1))`
         """
-        which = _filter(status, agent, thread_id, queue, since_s, limit, after)
+        which = run_filter(filters, limit=limit, after=after)
         dead = await self._store.dead_workers()
         return [info_of(row, is_lost=row.owner in dead) for row in await self._store.runs(which)]
 
@@ -344,7 +359,7 @@ class Holdfast(Administration):
 
         Example: `for question in await app.questions(): print(question.prompt)`
         """
-        return [Question.of(self._store, row) for row in await self._store.questions(only_open=only_open, limit=limit)]
+        return [Question._of(self._store, row) for row in await self._store.questions(only_open=only_open, limit=limit)]
 
     @look
     async def question(self, given: str) -> Question:
@@ -358,12 +373,12 @@ class Holdfast(Administration):
             raise RunNotFound(f"There is no question {given!r} in {self._store.url}; see `holdfast questions`.")
         if len(exact) > 1:
             raise UsageError(f"{given!r} fits several questions; give more of the id.")
-        return Question.of(self._store, exact[0])
+        return Question._of(self._store, exact[0])
 
     # acting on many
 
     @refused("use `await hf.get(id).pause()` for each")
-    async def pause_all(self, *, by: str | None = None, note: str = "", **filters: Any) -> list[str]:
+    async def pause_all(self, *, by: str | None = None, note: str = "", **filters: Unpack[Filters]) -> list[str]:
         """Pause every unfinished run that the filters of `runs()` name; the ids of those paused.
 
         Example: `await app.pause_all(agent="newsletter", note="maintenance")`
@@ -376,19 +391,25 @@ class Holdfast(Administration):
         ]
 
     @refused("use `await hf.resume(id)` for each")
-    async def resume_all(self, *, by: str | None = None, note: str = "", **filters: Any) -> list[str]:
+    async def resume_all(self, *, by: str | None = None, note: str = "", **filters: Unpack[Filters]) -> list[str]:
         """Have every paused run that the filters of `runs()` name go on; their ids. One about to be paused will not be.
 
         Example: `await app.resume_all(queue="mail")`
         """
-        running = await self._unfinished(filters | {"status": Status.running})
-        found = await self._unfinished(filters | {"status": Status.paused})
+        running = await self._unfinished({**filters, "status": Status.running})
+        found = await self._unfinished({**filters, "status": Status.paused})
         every = {run.id: run for run in [*found, *running]}
         return [run_id for run_id in every if await control.resume(self._store, RunId(run_id), by=by, note=note)]
 
     @refused("use `await hf.get(id).cancel()` for each")
     async def cancel_all(
-        self, *, by: str | None = None, note: str = "", kill: bool = False, timeout: float = 10.0, **filters: Any
+        self,
+        *,
+        by: str | None = None,
+        note: str = "",
+        kill: bool = False,
+        timeout: Duration = 10.0,
+        **filters: Unpack[Filters],
     ) -> list[str]:
         """Cancel every unfinished run that the filters of `runs()` name; the ids of those cancelled.
 
@@ -401,10 +422,10 @@ class Holdfast(Administration):
                 cancelled.append(run.id)
         return cancelled
 
-    async def _unfinished(self, filters: dict[str, Any]) -> list[RunInfo]:
+    async def _unfinished(self, filters: Filters) -> list[RunInfo]:
         found: list[RunInfo] = []
         last: str | None = None
-        while page := await self.runs(**filters, limit=_MOST, after=last):
+        while page := await self.runs(limit=_MOST, after=last, **filters):
             found += [run for run in page if run.status not in FINAL]
             last = page[-1].id
         return found
@@ -472,6 +493,14 @@ class Holdfast(Administration):
                     loop.remove_signal_handler(each)
 
 
+def _unknown(agent: str, declared: Collection[str]) -> str:
+    return (
+        f"This app executes {', '.join(sorted(declared))}, and not {agent}: nobody would go on with the run after a "
+        f"crash. Pass {agent} to hf.connect(agents=[…]) too, or start it in an app without agents=, for a worker that "
+        "has it."
+    )
+
+
 def _new_run(agent: str, given: Input, run_id: str, tags: Mapping[str, str], place: Place) -> NewRun:
     return NewRun(
         agent,
@@ -485,27 +514,9 @@ def _new_run(agent: str, given: Input, run_id: str, tags: Mapping[str, str], pla
     )
 
 
-def _filter(
-    status: Status | str | None,
-    agent: str | None,
-    thread_id: str | None,
-    queue: str | None,
-    since_s: float | None,
-    limit: int,
-    after: str | None,
-) -> RunFilter:
-    return RunFilter(
-        status=None if status is None else frozenset({Status(status)}),
-        agent=agent,
-        thread_id=None if thread_id is None else ThreadId(thread_id),
-        queue=queue,
-        since=None if since_s is None else now_us() - int(since_s * 1_000_000),
-        limit=limit,
-        before_id=None if after is None else RunId(after),
-    )
-
-
-def run(call: Call[R], *, id: str | None = None, thread_id: str | None = None, url: str | None = None) -> R:
+def run(
+    call: Call[R], *, id: str | None = None, thread_id: str | None = None, url: str | PathLike[str] | None = None
+) -> R:
     """Execute an agent and return its result: start it, or go on with the run that has this id.
 
     Kill the process and call it again with the same id: it goes on where it was. A run that failed is opened again,
@@ -513,24 +524,77 @@ def run(call: Call[R], *, id: str | None = None, thread_id: str | None = None, u
 
     Example: `print(hf.run(newsletter("tides"), id="issue-7"))`
     """
+    started: list[Run[R]] = []
+    interruption = Interruption(lambda: _interrupted(call, started, url))
+    work = _run(call, id, thread_id, url, on_start=started.append)
     try:
+        if _has_loop():
+            work.close()
+            name = call.agent.name if isinstance(call, Call) else "my_agent"
+            raise UsageError(
+                "hf.run() was called where an event loop runs already, as in a notebook: use "
+                f"`await hf.arun({name}(…), id=…)` there, or `async with hf.connect(…) as app:` and app.start()."
+            )
+        return asyncio.run(interruption.guard(work) if is_default() else work)
+    except BaseException as error:
+        shown = KeyboardInterrupt(interruption.told()) if interruption.times else error
+        show_trimmed(shown)
+        if shown is error:
+            raise
+    raise shown
+
+
+def _has_loop() -> bool:
+    with suppress(RuntimeError):
         asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(run_async(call, id=id, thread_id=thread_id, url=url))
-    raise UsageError(
-        "hf.run() was called inside a running event loop; use `async with hf.connect(…) as app:` and app.start()."
-    )
+        return True
+    return False
 
 
-async def run_async(call: Call[R], *, id: str | None, thread_id: str | None, url: str | None) -> R:
-    """What `run` does, on a loop that is there already."""
+def _interrupted(call: Call[R], started: Sequence[Run[R]], url: str | PathLike[str] | None) -> str:
+    """What the command says, too."""
+    if not started:
+        return "Interrupted."
+    about_store(url if url is None else fspath(url))
+    return f"Interrupted; {left_safe(started[0].id, resume_hint(started[0].id, call.agent._source))}"
+
+
+async def arun(
+    call: Call[R], *, id: str | None = None, thread_id: str | None = None, url: str | PathLike[str] | None = None
+) -> R:
+    """What `run` does, where an event loop runs already (a notebook): start a run, or go on with that of this id.
+
+    Execute the cell again, after a restart of the kernel too: it goes on where it was.
+
+    Example: `print(await hf.arun(newsletter("tides"), id="issue-7"))`
+    """
+    return await _run(call, id, thread_id, url, on_start=lambda run: None)
+
+
+async def _run(
+    call: Call[R],
+    id: str | None,
+    thread_id: str | None,
+    url: str | PathLike[str] | None,
+    *,
+    on_start: Callable[[Run[R]], object],
+) -> R:
     if not isinstance(call, Call):
-        raise UsageError(f"run() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
+        raise UsageError(f"hf.run() and hf.arun() take a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
     app = Holdfast(store_url(url), agents=(call.agent,), concurrency=100, settings=Settings(), only_own=True)
     async with app:
-        handle, has_failed = await app.executor.start_again(call, run_id=id, thread_id=thread_id)
+        handle, has_failed = await app._here.start_again(call, run_id=id, thread_id=thread_id)
+        on_start(handle)
         if has_failed:
             await handle.retry(note="run again")
         elif await handle.status() not in FINAL:
             await handle.resume()
-        return await handle.result_or_needs()
+        told: set[str] = set()
+
+        def tell(needs: Needs) -> None:
+            for need in needs.open:
+                if need.key not in told and not needs.is_far:
+                    told.add(need.key)
+                    sys.stderr.write(f"{escaped(need.text)}\n")
+
+        return await handle._result_or_needs(tell=tell)

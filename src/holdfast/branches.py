@@ -58,7 +58,8 @@ def durable_function(definition: Definition, fn: Callable[..., Any]) -> Callable
     return durable
 
 
-_DURABLE_CODE = durable_function(None, lambda: None).__code__  # type: ignore[arg-type]
+#: Of every step and effect, as users call it.
+DURABLE_CODE = durable_function(None, lambda: None).__code__  # type: ignore[arg-type]
 
 
 def _codes(*functions: Any) -> frozenset[CodeType]:
@@ -101,10 +102,10 @@ def _creator() -> FrameType | None:
 
 def _describe(coro: Any) -> Durable | None:
     """Name and explicit key of the durable call that a coroutine is, or None."""
-    if getattr(coro, "cr_code", None) is _DURABLE_CODE:
+    if getattr(coro, "cr_code", None) is DURABLE_CODE:
         definition: Definition = coro.cr_frame.f_locals["definition"]
         return definition.name, definition.explicit_key
-    name = getattr(coro, "durable_name", None)
+    name = getattr(coro, "_durable_name", None)
     return (name(), None) if name is not None else None
 
 
@@ -157,7 +158,7 @@ def _count(parent: Scope, coro: Any, call: Durable | None, mark: str = "") -> st
 
 def _count_by_arguments(parent: Scope, coro: Any, call: Durable | None) -> str:
     frame = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
-    values = dict(frame.f_locals) if frame is not None else getattr(coro, "durable_arguments", dict)()
+    values = dict(frame.f_locals) if frame is not None else getattr(coro, "_durable_arguments", dict)()
     mark = f"@{encode_call(_count_by_arguments, (), values)[1][:8]}"
     if values != parent.arguments.setdefault(f"{_name(coro)}{mark}", values):
         raise UsageError(

@@ -11,20 +11,18 @@ import random
 import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-from holdfast.clock import monotonic_us
+from holdfast.clock import in_seconds, monotonic_us
 from holdfast.codec import Coder, coder_for, decode_error, result_annotation
 from holdfast.context import RunContext
 from holdfast.data import data
+from holdfast.durations import Duration
 from holdfast.errors import ResultNotStored, Undecodable, Unserialisable, UsageError
 from holdfast.journal.replay import Entry
 from holdfast.model import Kind
 from holdfast.scopes import Scope, StepInfo, body_scope, enter, leave, outside
 from holdfast.shields import Shield
-
-Duration: TypeAlias = float | timedelta
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,30 +33,30 @@ _SEND = opcode.opmap["SEND"]  # every await, `async for` and `async with` compil
 _NAME = re.compile(r"[^\W\d][\w.\- ]{0,99}")
 
 
-def seconds(duration: Duration) -> float:
-    """A duration in seconds."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-
-
 @data
 class Retry:
     """How often and how patiently a failed attempt is repeated.
 
     `attempts` counts repetitions: `Retry(3)` tries at most four times. The wait before repetition n is
-    `first * factor**(n-1)` seconds, at most `most`, varied by `jitter` (a share of it).
+    `first * factor**(n-1)`, at most `most` (seconds, or a timedelta), varied by `jitter` (a share of it).
 
-    Example: `@hf.step(retries=hf.Retry(5, first=0.2))`
+    Example: `@hf.step(retries=hf.Retry(5, first=0.2, most=timedelta(minutes=5)))`
     """
 
     attempts: int = 3
-    first: float = 0.5
+    first: Duration = 0.5
     factor: float = 2.0
-    most: float = 60.0
+    most: Duration = 60.0
     jitter: float = 0.1
 
-    def delay_s(self, failed: int) -> float:
+    def __post_init__(self) -> None:
+        in_seconds(self.first, "hf.Retry(first=)")
+        in_seconds(self.most, "hf.Retry(most=)")
+
+    def _delay_s(self, failed: int) -> float:
         """Seconds to wait after the `failed`-th failure."""
-        base = min(self.first * self.factor ** min(failed - 1, 64), self.most)
+        first_s, most_s = in_seconds(self.first, "hf.Retry(first=)"), in_seconds(self.most, "hf.Retry(most=)")
+        base = min(first_s * self.factor ** min(failed - 1, 64), most_s)
         return base * (1 + self.jitter * (2 * random.random() - 1))  # noqa: S311
 
 
@@ -88,7 +86,7 @@ class Options:
         return cls(
             name=checked_name(name, fn),
             retries=as_retry(retries),
-            timeout_s=None if timeout is None else seconds(timeout),
+            timeout_s=None if timeout is None else in_seconds(timeout, "timeout="),
             retry_on=as_types(retry_on, "retry_on"),
             raises=as_types(raises, "raises"),
         )
@@ -103,7 +101,7 @@ class Options:
             self,
             explicit_key=self.explicit_key if key is None else explicit_key(key),
             retries=self.retries if retries is None else as_retry(retries),
-            timeout_s=self.timeout_s if timeout is None else seconds(timeout),
+            timeout_s=self.timeout_s if timeout is None else in_seconds(timeout, "timeout="),
         )
 
 
@@ -230,6 +228,11 @@ def remember_key(error: BaseException, key: str) -> BaseException:
     """Mark an exception with the call it came from, so that a retry of the run knows what to do again."""
     error.__dict__["_holdfast_key"] = key
     return error
+
+
+def key_of(error: BaseException) -> str:
+    """The call that an exception came from, if it is marked; else nothing."""
+    return str(error.__dict__.get("_holdfast_key", ""))
 
 
 def refuse_result(run: RunContext, name: str, body: Body) -> None:

@@ -11,9 +11,10 @@ import functools
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
+from holdfast import system
+from holdfast.durations import Duration, length_s, no_duration
 from holdfast.errors import UsageError
 
 _VARIABLE: Final = "HOLDFAST_TEST_CLOCK_SHIFT_S"
@@ -53,21 +54,34 @@ def monotonic_us() -> int:
 
 def boottime_ms() -> int:
     """Milliseconds since boot, suspend included: lease time on one machine."""
-    return (
-        time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-        if hasattr(time, "CLOCK_BOOTTIME")
-        else time.monotonic_ns() // 1_000_000
-    )
+    return system.since_boot_ns() // 1_000_000
+
+
+def in_seconds(duration: Duration, what: str, *, may_be_over: bool = False) -> float:
+    """A duration that `what` was given as, in seconds; `may_be_over`: a negative one has passed, and is none at all.
+
+    Example: `timeout_s = in_seconds(timedelta(minutes=2), "timeout=")`
+    """
+    length = length_s(duration)
+    if length is None or (length < 0 and not may_be_over):
+        raise UsageError(no_duration(what, duration))
+    return max(length, 0.0)
+
+
+def due_us(wait: Duration | None, what: str) -> int | None:
+    """When a wait is over that begins now, by the wall clock; None if it has no end."""
+    return None if wait is None else now_us() + int(in_seconds(wait, what, may_be_over=True) * 1_000_000)
 
 
 @functools.cache
 def boot_id() -> str:
-    """Changes with every boot of the machine; lease times of another boot mean nothing."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return f"boot-{int(time.time() - time.monotonic())}"
+    """Changes with every boot of the machine; lease times of another boot mean nothing. Empty: not known."""
+    return system.boot_id()
+
+
+def is_of_another_boot(noted: str) -> bool:
+    """Was this noted before the machine was booted, or on another one? Not known is not proven."""
+    return bool(noted) and bool(boot_id()) and noted != boot_id()
 
 
 # moving the wall clock, for tests

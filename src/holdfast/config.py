@@ -14,6 +14,7 @@ DEFAULT_PATH = ".holdfast/holdfast.db"
 URL = "HOLDFAST_URL"
 #: Says that the url was taken out of the environment on purpose.
 HIDDEN = "HOLDFAST_URL_HIDDEN"
+GROUP = "HOLDFAST_SHARED_GROUP"
 
 _SERVER: Final = re.compile(r"(?i)\s*postgres(ql)?:")
 _SECRETS: Final = ("password", "sslpassword")
@@ -25,9 +26,9 @@ UNREADABLE: Final = (
 )
 
 
-def store_url(url: str | None) -> str:
+def store_url(url: str | os.PathLike[str] | None) -> str:
     """The store to use: the argument, `HOLDFAST_URL`, or `./.holdfast/holdfast.db`."""
-    found = url or os.environ.get(URL)
+    found = os.fspath(url) if url else os.environ.get(URL)
     if not found and os.environ.get(HIDDEN):
         raise UsageError(
             f"Which store? A worker that executes this took {URL} out of the environment (hide_url). "
@@ -67,6 +68,11 @@ def has_password(url: str) -> bool:
     return ":" in parts.netloc.rpartition("@")[0] or any(name in _SECRETS for name in names)
 
 
+def shared_group(settings: Settings) -> str:
+    """The group whose members share a SQLite store; empty: one user has it."""
+    return settings.shared_group or os.environ.get(GROUP, "")
+
+
 @data
 class Settings:
     """Bounds of the durability protocol; the defaults fit nearly everybody."""
@@ -99,3 +105,6 @@ class Settings:
     outside_s: float = 60.0
     #: take `HOLDFAST_URL` out of the environment once the store is open, so that what agents start does not get it
     hide_url: bool = False
+    #: name or number of a group whose members share a SQLite store; else `HOLDFAST_SHARED_GROUP`; else its files belong
+    #: to one user
+    shared_group: str = ""

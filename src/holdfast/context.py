@@ -21,10 +21,11 @@ from holdfast.codec import blob_digest
 from holdfast.errors import Fenced, StoreError, StoreReplaced, UsageError
 from holdfast.host import Host, Timer
 from holdfast.journal.blobs import blob_in
+from holdfast.journal.blocks import mismatch
 from holdfast.journal.journal import Journal
 from holdfast.journal.receipts import Receipt
 from holdfast.journal.recovery import PROVEN, Doubt
-from holdfast.journal.replay import Entry, Replay, mismatch
+from holdfast.journal.replay import Entry, Replay
 from holdfast.journal.stillness import Quiet, Stillness
 from holdfast.journal.ticks import Ticks
 from holdfast.model import Fence, Kind, Mail, Record, RunRow
@@ -98,7 +99,8 @@ class RunContext:
         self.loop = asyncio.get_running_loop()
         self.journal = Journal(host.store, row, host.settings, on_lost=on_stop)
         self.replay = Replay(records, generation=row.generation, code=code)
-        self.ticks = Ticks(self.replay, self.quiet, self._has_own_timers)
+        self.own_timers = OwnTimers(self.loop)  #: what the code waits for by itself, and no other process would
+        self.ticks = Ticks(self.replay, self.quiet, self.own_timers)
         self.tasks: dict[asyncio.Task[Any], Scope] = {}
         self.stillness = Stillness(self.tasks)
         self.lines = 1  #: branches and timeouts that may go on by themselves
@@ -108,7 +110,6 @@ class RunContext:
         self.threads = 0  #: `def` bodies whose thread lives
         self.waits: dict[str, Wait] = {}
         self._listening: dict[tuple[str, str], OrderedDict[str, Wait]] = {}  # the same, by what they wait for
-        self.own_timers = OwnTimers(self.loop)  #: what the code waits for by itself, and no other process would
         self.deadlines: dict[str, tuple[int, Callable[[], None]]] = {}  #: open timeouts: when due (µs), what then
         self.sagas: list[Any] = []  #: blocks that are open
         self.verdicts: dict[str, dict[str, Any]] = {}  #: what persons said about effects, not acted on yet, by key
@@ -133,7 +134,8 @@ class RunContext:
         self._swallowed = 0
         self._is_torn_down = False
         self._ignored = 0
-        self.halted = False  #: dead or cancelled: a durable call has to ask whether it may go on
+        self.forgotten: UsageError | None = None  #: the code made a call, and did not await it
+        self.halted = False  #: dead, cancelled or wrong: a durable call has to ask whether it may go on
         self.gate: asyncio.Future[None] | None = None  #: while something keeps new bodies from starting
         self.kept_back = 0  #: calls that wait at the gate
         self.asides = 0  #: handlers of interrupts under way
@@ -166,9 +168,6 @@ class RunContext:
         """What its tasks are doing, apart from durable calls."""
         now = self.stillness.now()
         return Quiet.outside if self.apart and now is Quiet.settled else now
-
-    def _has_own_timers(self, as_of: float) -> bool:
-        return bool(self.own_timers.pending(as_of))
 
     def thread_ended(self) -> None:
         self.threads -= 1
@@ -232,6 +231,8 @@ class RunContext:
             owed, scope.owed = scope.owed, None
             if scope.task is not None and scope.task.cancelling():
                 raise owed
+        if self.forgotten is not None and not scope.cleans_up and handling is None:
+            raise UsageError(str(self.forgotten))
         if self.cancelled and not scope.cleans_up and handling is None:
             # The code caught its cancellation and goes on: it is told again, then stopped for good. Other branches
             # than the agent's own hear of it here, and may have something to undo.
@@ -240,6 +241,11 @@ class RunContext:
             if self._swallowed > _SWALLOWED:
                 await self.block({"why": "cancelled"})
             raise asyncio.CancelledError("this run was cancelled")
+
+    def forget(self, said: str) -> None:
+        """The code made a call and did not await it: whatever it calls next, and its end, is told so."""
+        self.forgotten = self.forgotten or UsageError(said)
+        self.halted = True
 
     # the gate: a pause, a closing process, an interrupt that is being handled
 
@@ -581,7 +587,5 @@ class RunContext:
         if left:
             attempted = replay.attempted.get(scope.path, [])
             await self.block(
-                mismatch(
-                    self.id, asked=f"{scope.prefix()}{name}", where=where(scope), recorded=left, attempted=attempted
-                )
+                mismatch(asked=f"{scope.prefix()}{name}", where=where(scope), recorded=left, attempted=attempted)
             )

@@ -318,7 +318,7 @@ async def go_on(
 ) -> None:
     """Have a run go on: paused, it goes on; blocked, any worker tries it again, unless the caller does (`requeues`).
 
-    A run that has ended is left alone, and one that waits: it goes on by itself when what it waits for comes.
+    One that waits is replayed, since the code may be another by now. A run that has ended is left alone.
     """
     row = await store.run(run_id)
     if row is None:
@@ -329,7 +329,7 @@ async def go_on(
     refuse_elsewhere(row)
     if row.status.is_final:
         return
-    is_stopped = row.owner is None and row.status not in (Status.waiting, Status.sleeping, Status.paused)
+    is_stopped = row.owner is None and row.status is not Status.paused
     if row.status not in WAITING or row.owner is not None:  # it is paused, or may be about to be
         await resume(store, run_id, by=by, note=note, own_id="" if is_stopped else own_id)
     if requeues and is_stopped:
@@ -388,6 +388,7 @@ async def requeue(store: Store, run_id: RunId, *, by: str | None, note: str, own
             reason=kept(row.reason),
             wake_at=ready_us(),
         ):
+            store.ring()
             return
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from holdfast import control, letters
 from holdfast.errors import AlreadySettled, CorruptJournal, RunFinished, RunNotFound, UsageError
-from holdfast.hints import hint
+from holdfast.hints import hint, resume_hint
 from holdfast.history import DoubtInfo, in_doubt_of
 from holdfast.journal.blobs import stored_text
+from holdfast.journal.blocks import source_in
 from holdfast.journal.integrity import check_records, check_row
 from holdfast.journal.replay import Replay, is_left_over
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
@@ -68,12 +69,12 @@ async def resolve(
         pass  # somebody sent something in between: look again whether it settled this call
 
 
-def _not_asked(row: RunRow, key: str) -> str:
+def _not_asked(row: RunRow, key: str, source: str | None) -> str:
     """Why nobody may say what became of a call that has begun: it may be under way, or may not have been looked at."""
     if row.owner is not None and row.status is Status.running:
         state = "is being executed, or the process that did so has died and nobody has taken the run over yet"
     else:
-        state = f"was not looked at since it was cut off: `{hint('resume', row.id)}` has its rule settle it first"
+        state = f"was not looked at since it was cut off: `{resume_hint(row.id, source)}` has its rule settle it first"
     return f"Run {row.id}: {key} is not in doubt; it {state}. Nothing was changed."
 
 
@@ -104,7 +105,7 @@ async def _send_verdict(
             "Nothing was changed; look again with `holdfast in-doubt`."
         )
     if not (entry.is_in_doubt or is_left_over(row, entry)):
-        raise AlreadySettled(_not_asked(row, key))
+        raise AlreadySettled(_not_asked(row, key, source_in(records)))
     told = (m for m in await store.mail(run_id, after=0) if m.kind == "resolve" and m.key == key)
     if any(mail.number not in replay.consumed_mail for mail in told):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `{hint('show', run_id)}` tells who.")

@@ -1,52 +1,49 @@
 """Every error Holdfast raises.
 
-    HoldfastError
-    ├── UsageError                 the library was called wrongly
-    │   ├── NotInRun               a durable verb was called outside a run
-    │   └── NestedCall             a durable verb was called inside a step or effect body
-    ├── Unserialisable             a value cannot be stored (names its path)
-    ├── Undecodable                a stored value does not fit the type the code asks for now
-    ├── StepError                  a step or effect raised something not declared in `raises=`
-    │   ├── EffectInDoubt          an effect may or may not have happened, and the rule says: fail
-    │   ├── EffectUndone           an effect in doubt was undone by its rule
-    │   └── ResultNotStored        an effect happened, but its result could not be stored
-    ├── RetryLater                 raised by a step: try again after a while
-    ├── Stop                       raised by a reducer: the run ends with this state
-    ├── Declined                   a person declined a question
-    ├── RunError                   the outcome of a run, seen by whoever waits for it
-    │   ├── RunFailed              the agent raised
-    │   ├── RunCancelled           the run was cancelled
-    │   ├── RunBlocked             the run needs a fix before it can go on
-    │   └── NeedsHuman             the run is parked until a person decides
-    ├── ConflictingStart           a run with this id exists, with another agent or input
-    ├── ConflictingSend            something else was sent or emitted under this dedup id
-    ├── RunNotFound                no run with this id
-    ├── AmbiguousId                an id prefix that fits several runs
-    ├── AlreadySettled             an effect in doubt was settled before
-    ├── AlreadyDecided             somebody else answered the question first
-    ├── QuestionChanged            the question shows something else than what was answered
-    ├── RunFinished                the run has ended, so nothing can be sent to it
-    ├── RunPruned                  the run has ended, and what it did was removed since
-    ├── RunMoved                   the run lives in another store
-    ├── ReplayMismatch             the code asks for something the journal does not have
-    ├── CorruptJournal             stored data failed verification
-    └── StoreError                 the store cannot do what was asked
-        ├── NoStore                there is none at this place
-        ├── StoreCorrupt           the file itself is damaged
-        ├── SchemaTooNew           written by a newer Holdfast
-        ├── StoreReplaced          the file was deleted, replaced or cut short under a running process
-        ├── StoreFull              no space left
-        ├── Fenced                 somebody else owns the run that this was done for
-        └── ForkedConnection       a connection was used in a forked child
-
-Control flow derives from BaseException, so that `except Exception` in agent code cannot swallow it:
-
-    LeaseLost                      another worker owns the run now
+HoldfastError
+├── UsageError                 the library was called wrongly
+│   ├── NotInRun               a durable verb was called outside a run
+│   └── NestedCall             a durable verb was called inside a step or effect body
+├── Unserialisable             a value cannot be stored (names its path)
+├── Undecodable                a stored value does not fit the type the code asks for now
+├── StepError                  a step or effect raised something not declared in `raises=`
+│   ├── EffectInDoubt          an effect may or may not have happened, and the rule says: fail
+│   ├── EffectUndone           an effect in doubt was undone by its rule
+│   └── ResultNotStored        an effect happened, but its result could not be stored
+├── RetryLater                 raised by a step: try again after a while
+├── Stop                       raised by a reducer: the run ends with this state
+├── Declined                   a person declined a question
+├── RunError                   the outcome of a run, seen by whoever waits for it
+│   ├── RunFailed              the agent raised
+│   ├── RunCancelled           the run was cancelled
+│   ├── RunBlocked             the run needs a fix before it can go on
+│   └── NeedsHuman             the run is parked until a person decides
+├── ConflictingStart           a run with this id exists, with another agent or input
+├── ConflictingSend            something else was sent or emitted under this dedup id
+├── RunNotFound                no run with this id
+├── AmbiguousId                an id prefix that fits several runs
+├── AlreadySettled             an effect in doubt was settled before
+├── AlreadyDecided             somebody else answered the question first
+├── QuestionChanged            the question shows something else than what was answered
+├── RunFinished                the run has ended, so nothing can be sent to it
+├── RunPruned                  the run has ended, and what it did was removed since
+├── RunMoved                   the run lives in another store
+├── CorruptJournal             stored data failed verification
+└── StoreError                 the store cannot do what was asked
+    ├── NoStore                there is none at this place
+    ├── StoreCorrupt           the file itself is damaged
+    ├── SchemaTooNew           written by a newer Holdfast
+    ├── StoreReplaced          the file was deleted, replaced or cut short under a running process
+    ├── StoreFull              no space left
+    ├── Fenced                 somebody else owns the run that this was done for
+    └── ForkedConnection       a connection was used in a forked child
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from holdfast.durations import Duration, length_s, no_duration
 
 
 class HoldfastError(Exception):
@@ -104,14 +101,17 @@ class ResultNotStored(StepError):
 
 
 class RetryLater(HoldfastError):
-    """Raise it in a step or effect to be tried again after `after` seconds.
+    """Raise it in a step or effect to be tried again after a time: seconds, or a timedelta.
 
     It does not count against `retries`. In an effect it states that nothing happened.
     """
 
-    def __init__(self, after: float = 1.0, *, hold_queue: bool = False) -> None:
-        super().__init__(f"retry after {after} s")
-        self.after = after
+    def __init__(self, after: Duration = 1.0, *, hold_queue: bool = False) -> None:
+        after_s = length_s(after)
+        if after_s is None:
+            raise UsageError(no_duration("hf.RetryLater()", after))
+        super().__init__(f"retry after {after_s:g} s")
+        self.after = max(after_s, 0.0)
         self.hold_queue = hold_queue
 
 
@@ -223,14 +223,6 @@ class RunMoved(HoldfastError):
         self.to = to
 
 
-class ReplayMismatch(HoldfastError):
-    """The code asks for something that the journal does not have; nothing was executed."""
-
-    def __init__(self, message: str, *, reason: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.reason: dict[str, Any] = reason or {}
-
-
 class CorruptJournal(HoldfastError):
     """Stored data of a run failed verification; the run is quarantined."""
 
@@ -274,7 +266,3 @@ class Fenced(StoreError):
 
 class ForkedConnection(StoreError):
     """A store opened before a fork was used in the child process."""
-
-
-class LeaseLost(BaseException):
-    """Another worker owns the run now; nothing this process writes for it will be accepted."""

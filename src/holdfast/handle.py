@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from holdfast import control
 from holdfast.acts import durable, is_in_run, look, refused
-from holdfast.clock import monotonic_us
+from holdfast.clock import in_seconds, monotonic_us
 from holdfast.codec import Coder, coder_for, coder_of, decode_error
 from holdfast.doubts import doubts_of
+from holdfast.durations import Duration
 from holdfast.errors import (
     ConflictingSend,
     CorruptJournal,
@@ -34,23 +35,27 @@ from holdfast.history import (
     timeline_of,
 )
 from holdfast.journal.blobs import stored_text
+from holdfast.journal.blocks import told
 from holdfast.journal.integrity import check_records, check_row
-from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
+from holdfast.journal.tombstones import is_elsewhere, refuse_elsewhere, refuse_empty
 from holdfast.journal.verification import Verification, verify
 from holdfast.model import Kind, QuestionRow, QuestionState, Record, RunId, RunRow, Status, ThreadId
+from holdfast.needs import STUCK, Needs, doubts_needed, needs_of
 from holdfast.outward import Awaited, outward, recorded, wait_for
 from holdfast.people import InDoubt, Question
 from holdfast.replies import REPLY, Replies
 from holdfast.scopes import in_branch
 from holdfast.store.base import Store
+from holdfast.tracebacks import trimmed
 from holdfast.verbs.child import Agent
 from holdfast.verbs.signal import Signal
 from holdfast.verbs.values import this_step
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 _POLL_S = 0.05
-_STUCK = frozenset({Status.blocked, Status.in_doubt, Status.quarantined})
+_NEEDING = frozenset({Status.waiting, Status.paused, Status.in_doubt})
 _REPLY = "hf:reply"
 _RESULT = "hf:result"
 _DONE = {"pause": Status.paused.value, "cancel": Status.cancelled.value, "resume": ""}
@@ -72,6 +77,7 @@ class Here(Protocol):
 
     agents: dict[str, Agent[..., Any]]
     started: set[RunId]  #: runs that this process was asked for
+    raised: dict[RunId, BaseException] | None  #: what runs raised that failed here, if that is kept
 
     def local(self, run_id: RunId) -> Ending | None: ...
 
@@ -96,8 +102,16 @@ class Run(Generic[R_co]):
     def __init__(self, store: Store, run_id: RunId, thread_id: ThreadId, *, here: Here | None) -> None:
         self._store = store
         self._here = here
+        self._agent: Agent[..., Any] | None = None  # that whoever holds this says it is of
         self.id = run_id
         self.thread_id = thread_id
+
+    def _of(self, agent: Agent[..., Any] | None) -> Run[Any]:
+        """The same, with an agent whose type its result has; whether it is of that agent shows when it is read."""
+        if agent is not None and not isinstance(agent, Agent):
+            raise UsageError(f"get() takes a token, and a function decorated with @hf.agent; got {agent!r}.")
+        self._agent = agent
+        return self
 
     @property
     def token(self) -> str:
@@ -194,20 +208,21 @@ class Run(Generic[R_co]):
     # waiting
 
     @durable
-    async def result(self, timeout: float | None = None) -> R_co:
+    async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the end of the run: what the agent returned, or RunFailed, RunCancelled, RunBlocked, NeedsHuman.
 
         Example: `text = await run.result(timeout=60)`
         """
+        timeout_s = _limit_s(timeout, "Run.result(timeout=)")
         if is_in_run():
-            awaited: R_co = await self._result_in_run(timeout)
+            awaited: R_co = await self._result_in_run(timeout_s)
             return awaited
-        async with asyncio.timeout(timeout):
-            row, text = await self._wait_decided()
+        async with asyncio.timeout(timeout_s):
+            row, text = await self._wait_decided(_is_stuck)
         value: R_co = self._outcome(row.status, row.reason, text, self._coder(row.agent))
         return value
 
-    async def _result_in_run(self, timeout: float | None) -> Any:
+    async def _result_in_run(self, timeout_s: float | None) -> Any:
         own_id = in_branch("Run.result()").run.id
 
         async def find_end() -> tuple[tuple[str, str, str] | None, bool]:
@@ -219,15 +234,19 @@ class Run(Generic[R_co]):
             return (row.agent, row.status.value, text), is_told
 
         awaited = Awaited("Run.result()", _RESULT, self.id, self.id, f"{self.id} did not end in time")
-        agent, status, text = await wait_for(awaited, find_end, _END, timeout)
+        agent, status, text = await wait_for(awaited, find_end, _END, timeout_s)
         return self._outcome(Status(status), None, text, self._coder(agent))
 
     def _coder(self, agent_name: str) -> Coder[Any]:
-        agent = self._here.agents.get(agent_name) if self._here is not None else None
+        agent = self._agent
+        if agent is None:
+            agent = self._here.agents.get(agent_name) if self._here is not None else None
+        elif agent.name != agent_name:
+            raise UsageError(f"Run {self.id} is of agent {agent_name!r}, not {agent.name!r}.")
         return agent.coder if agent is not None else coder_for(Any)
 
     @look
-    async def ended(self, execution: Ending | None) -> Callable[[Coder[Any]], Any] | None:
+    async def _ended(self, execution: Ending | None) -> Callable[[Coder[Any]], Any] | None:
         """The result of a run that has ended, to be read by a coder (or raised); `execution` was the last one here."""
         if execution is not None and execution.error is None and execution.row.status.is_final:
             row, text = execution.row, execution.outcome or "null"
@@ -238,11 +257,8 @@ class Run(Generic[R_co]):
             row, text = await self._end()
         return lambda coder: self._outcome(row.status, row.reason, text, coder)
 
-    async def _wait_decided(self, *, is_patient: bool = True) -> tuple[RunRow, str]:
-        """Wait until the run is over, or cannot go on without somebody; what it ended with, as JSON text.
-
-        `is_patient`: a question, a signal or a pause is waited for, since somebody may come.
-        """
+    async def _wait_decided(self, leaves: Callable[[RunRow], Awaitable[bool]]) -> tuple[RunRow, str]:
+        """Wait until the run is over, or `leaves` says that it is not waited for; what it ended with, as JSON text."""
         waited_s = 0.0
         while True:
             execution = self._here.local(self.id) if self._here is not None else None
@@ -255,32 +271,39 @@ class Run(Generic[R_co]):
             row = await self._row()
             if row.status.is_final:
                 return await self._end()
-            if row.status in _STUCK or (not is_patient and await self._needs_somebody(row)):
+            if await leaves(row):
                 refuse_elsewhere(row)
                 return row, "null"
             await asyncio.sleep(min(_POLL_S + waited_s / 20, 0.5))
             waited_s += _POLL_S
 
-    async def _needs_somebody(self, row: RunRow) -> bool:
-        """Would it wait for ever, if nobody did anything?"""
-        if row.status is Status.paused:
-            return True
-        if row.status is not Status.waiting:
-            return False
-        for wait in (row.reason or {}).get("waits", []):
-            if wait.get("due") is not None:
-                return False
-            if wait["kind"] == "child":
-                child = await self._store.run(RunId(wait["child"]))
-                if child is not None and not (child.status in _STUCK or await self._needs_somebody(child)):
-                    return False
-        return (row.reason or {}).get("due") is None
-
     @refused("use `await run.result()` there")
-    async def result_or_needs(self, timeout: float | None = None) -> R_co:
-        """As `result`, but a run that waits for a person or a signal raises NeedsHuman at once."""
-        async with asyncio.timeout(timeout):
-            row, text = await self._wait_decided(is_patient=False)
+    async def _result_or_needs(
+        self,
+        timeout: Duration | None = None,
+        *,
+        tell: Callable[[Needs], None] = lambda needs: None,
+        stays: bool = False,
+    ) -> R_co:
+        """As `result`, but a run that waits for a person or a signal raises NeedsHuman.
+
+        It does not if something is due within a minute, or if whoever asks `stays`. `tell` hears what is needed
+        whenever it is looked at.
+        """
+        needs = Needs((), None, False)
+
+        async def leaves(row: RunRow) -> bool:
+            nonlocal needs
+            if row.status not in _NEEDING or is_elsewhere(row):
+                return row.status in STUCK or is_elsewhere(row)
+            needs = await needs_of(self._store, row)
+            tell(needs)
+            return not stays and needs.is_far
+
+        async with asyncio.timeout(_limit_s(timeout, "Run._result_or_needs(timeout=)")):
+            row, text = await self._wait_decided(leaves)
+        if row.status in _NEEDING:
+            raise self._needs(needs)
         value: R_co = self._outcome(row.status, row.reason, text, self._coder(row.agent))
         return value
 
@@ -297,33 +320,27 @@ class Run(Generic[R_co]):
             case Status.blocked:
                 raise _blocked(self.id, token, reason)
             case Status.in_doubt:
-                doubts = [wait["key"] for wait in reason.get("waits", []) if wait["kind"] == "doubt"]
-                step = hint("in-doubt", self.id)
-                raise self._needs(
-                    f"is in doubt about {', '.join(doubts)}: nobody can tell whether it happened. Look at the evidence "
-                    f"with `{step}`, then settle it with `holdfast resolve`.",
-                    step,
-                )
-            case Status.waiting:
-                raise self._needs(*_waited_for(self.id, reason))
-            case Status.paused:
-                step = hint("resume", self.id)
-                raise self._needs(f"is paused; `{step}` lets it go on.", step)
+                raise self._needs(Needs(tuple(doubts_needed(self.id, f"Run {self.id}", reason)), None, False))
             case Status.quarantined:
                 raise CorruptJournal(reason.get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
             case Status.done:
                 return coder.loads(text, what=f"the result of run {self.id}")
             case Status.failed:
-                cause: BaseException | None = decode_error(text, ())
+                live = ((self._here.raised if self._here is not None else None) or {}).get(self.id)
+                error = decode_error(text, ())
+                if live is not None:
+                    error.__traceback__ = trimmed(live.__traceback__)
                 raise RunFailed(
-                    f"Run {self.id} failed: {type(cause).__name__}: {cause}", run_id=self.id, token=token
-                ) from cause
+                    f"Run {self.id} failed: {type(error).__name__}: {error}", run_id=self.id, token=token
+                ) from error
             case _:
                 cause = decode_error(text, ()) if text != "null" else None
                 raise RunCancelled(f"Run {self.id} was cancelled.", run_id=self.id, token=token) from cause
 
-    def _needs(self, what: str, step: str) -> NeedsHuman:
-        return NeedsHuman(f"Run {self.id} {what}", run_id=self.id, token=self.token, command=step)
+    def _needs(self, needs: Needs) -> NeedsHuman:
+        text = "\n".join(need.text for need in needs.open) or f"Run {self.id} waits."
+        command = needs.open[0].command if needs.open else hint("show", self.id)
+        return NeedsHuman(text, run_id=self.id, token=self.token, command=command)
 
     # acting
 
@@ -341,9 +358,9 @@ class Run(Generic[R_co]):
     async def resume(self, *, by: str | None = None, note: str = "") -> None:
         """Have the run go on: paused, it goes on; blocked, it is tried again; left over, it is taken over.
 
-        On a live or final run nothing happens; a quarantined one raises CorruptJournal. An app that knows the agent
-        executes it, else any worker does. Who did it and why is recorded. Inside a run this is a durable call, and any
-        worker executes it.
+        One that waits is replayed with the code as it is now, and waits on if that still does. On a live or final run
+        nothing happens; a quarantined one raises CorruptJournal. An app that knows the agent executes it, else any
+        worker does. Who did it and why is recorded. Inside a run this is a durable call, and any worker executes it.
 
         Example: `await run.resume(note="the call is back in the code")`
         """
@@ -360,17 +377,17 @@ class Run(Generic[R_co]):
             return
         if here is not None:
             here.started.add(self.id)
-            if may_be_here and row.status not in (Status.waiting, Status.sleeping):
+            if may_be_here:
                 await here.take_up(self.id, act=(control.actor(by), note))
 
     @durable
     async def cancel(
-        self, *, by: str | None = None, note: str = "", kill: bool = False, timeout: float = 10.0
+        self, *, by: str | None = None, note: str = "", kill: bool = False, timeout: Duration = 10.0
     ) -> Status:
         """Cancel the run and say the truth: `cancelled`, or what it ended as before.
 
         What executes is cancelled within milliseconds; its sagas undo and its clean-up runs first, for as long as that
-        takes (after `timeout` seconds this returns `cancelled` all the same, once it is on disk that it will be). A run
+        takes (after `timeout` this returns `cancelled` all the same, once it is on disk that it will be). A run
         that waits and has no saga to undo ends at once: its `finally` blocks are not in memory. Children follow. `kill`
         ends the run without asking its code, for what does not yield: its owner can write nothing more. Inside a run
         this is a durable call, and does not wait.
@@ -379,8 +396,8 @@ class Run(Generic[R_co]):
         """
         if is_in_run():
             return Status(await self._act("cancel", partial(control.cancel, kill=kill), by, note))
+        give_up = monotonic_us() + int(in_seconds(timeout, "Run.cancel(timeout=)", may_be_over=True) * 1_000_000)
         ended = await control.cancel(self._store, self.id, by=by, note=note, kill=kill)
-        give_up = monotonic_us() + int(timeout * 1_000_000)
         wait_s = 0.002
         while ended is None:
             row = await self._row()
@@ -392,6 +409,26 @@ class Run(Generic[R_co]):
             wait_s = min(wait_s * 1.5, 0.1)
         return ended
 
+    @overload
+    async def send(
+        self,
+        signal: Signal[T],
+        value: T,
+        *,
+        dedup: str | None = None,
+        by: str | None = None,
+        transaction: Any = None,
+    ) -> bool: ...
+    @overload
+    async def send(
+        self,
+        signal: Signal[None] | str,
+        value: Any = None,
+        *,
+        dedup: str | None = None,
+        by: str | None = None,
+        transaction: Any = None,
+    ) -> bool: ...
     @durable
     async def send(
         self,
@@ -455,7 +492,7 @@ class Run(Generic[R_co]):
         return await outward(name, told, (self.id,))
 
     @durable
-    async def interrupt(self, message: Any, *, by: str | None = None, timeout: float | None = None) -> Any:
+    async def interrupt(self, message: Any, *, by: str | None = None, timeout: Duration | None = None) -> Any:
         """Interrupt the run with a message, and return what its handler replies.
 
         The agent declares the handler with `@my_agent.on_interrupt`. The main line is held at its next durable call
@@ -464,18 +501,19 @@ class Run(Generic[R_co]):
 
         Example: `print(await run.interrupt("how far are you?"))`
         """
+        timeout_s = _limit_s(timeout, "Run.interrupt(timeout=)")
         text = coder_for(Any).dumps(message, what="the message")
         if is_in_run():
-            return await self._interrupt_in_run(text, by, timeout)
+            return await self._interrupt_in_run(text, by, timeout_s)
         number = await control.interrupt(self._store, self.id, text, by=by)
         replies, wait_s = Replies(self._store, self.id, number), 0.005
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(timeout_s):
             while (reply := await replies.look(await self._row())) is None:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 1.5, 0.2)
         return replies.read(reply)
 
-    async def _interrupt_in_run(self, text: str, by: str | None, timeout: float | None) -> Any:
+    async def _interrupt_in_run(self, text: str, by: str | None, timeout_s: float | None) -> Any:
         async def interrupt(run_id: str, text: str) -> int:
             info = this_step()
             by_whom = by or f"run {info.run_id}"
@@ -488,7 +526,7 @@ class Run(Generic[R_co]):
             return await replies.look(await self._row()), False
 
         awaited = Awaited("Run.interrupt()", _REPLY, self.id, f"{self.id}/{number}", f"{self.id} did not reply in time")
-        return replies.read(await wait_for(awaited, find_reply, REPLY, timeout))
+        return replies.read(await wait_for(awaited, find_reply, REPLY, timeout_s))
 
     @durable
     async def questions(self, *, only_open: bool = True) -> list[Question]:
@@ -505,7 +543,7 @@ class Run(Generic[R_co]):
 
         asked = (self.id, only_open)
         rows = await (recorded("questions", find, asked) if is_in_run() else find(*asked))
-        return [Question.of(self._store, QuestionRow(**row | {"state": QuestionState(row["state"])})) for row in rows]
+        return [Question._of(self._store, QuestionRow(**row | {"state": QuestionState(row["state"])})) for row in rows]
 
     @refused("retry it from outside, or start a new run with `hf.start`")
     async def retry(self, *, by: str | None = None, note: str = "") -> None:
@@ -525,30 +563,15 @@ class Run(Generic[R_co]):
         return self._here
 
 
-def _waited_for(run_id: str, reason: Mapping[str, Any]) -> tuple[str, str]:
-    """What a run waits for that only somebody else can do, and how."""
-    for wait in reason.get("waits", []):
-        match wait["kind"]:
-            case "question":
-                step = hint("answer", wait["question"])
-                return f"asks: {wait['prompt']} Answer with `{step}`.", step
-            case "signal":
-                step = hint("send", run_id, str(wait["name"]))
-                return f"waits for signal {wait['name']!r}; send it with `{step}`.", step
-            case "child":
-                step = hint("show", wait["child"])
-                return f"waits for {wait['child']}, which cannot go on by itself; see `{step}`.", step
-    step = hint("show", run_id)
-    return f"waits; see `{step}`.", step
+def _limit_s(timeout: Duration | None, what: str) -> float | None:
+    return None if timeout is None else in_seconds(timeout, what, may_be_over=True)
+
+
+async def _is_stuck(row: RunRow) -> bool:
+    """Can nobody but a person change it? A question, a signal or a pause is waited for: somebody may come."""
+    return row.status in STUCK
 
 
 def _blocked(run_id: RunId, token: str, reason: Mapping[str, Any]) -> RunBlocked:
-    lines = [f"Run {run_id} is blocked: {reason.get('why', 'unknown')}."]
-    if reason.get("asked"):
-        where = f" ({reason['where']})" if reason.get("where") else ""
-        lines.append(f"The code asks for {reason['asked']}{where}.")
-    for each in reason.get("recorded", []):
-        doubt = " (not known whether it happened)" if each["open"] else ""
-        lines.append(f"The journal has {each['key']} at seq {each['seq']}{doubt}.")
-    lines += [str(reason[k]) for k in ("detail", "advice") if reason.get(k)]
+    lines = [f"Run {run_id} is blocked: {reason.get('why', 'unknown')}.", *told(run_id, reason)]
     return RunBlocked("\n".join(lines), run_id=run_id, token=token, reason=dict(reason))

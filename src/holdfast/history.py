@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+from holdfast.codec.plain import plain_of
 from holdfast.data import data
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.replay import Replay, is_left_over
 from holdfast.journal.tombstones import told
 from holdfast.journal.verification import quarantine_reason
-from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
+from holdfast.model import OUTCOMES, SCHEDULED_AT, TAGS, Kind, Record, RunRow, Status
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OWN_PREFIX = "hf."
@@ -91,6 +92,8 @@ class RunInfo(_Facts):
     records: int
     is_lost: bool  #: the process that had it died; any worker may take it up
     progress: Mapping[str, Any] | None
+    tags: Mapping[str, str]  #: that it was started with
+    scheduled_at: datetime | None  #: the time of the schedule that it is the run of
 
 
 @data
@@ -104,6 +107,7 @@ class Receipt(_Facts):
     worker: str
     lost: str | None  #: the worker that died, or None if the run had been given back
     proof: str  #: how that is known
+    unrecorded: int  #: how many took it up in between and died before they had recorded anything
     down_s: float
     replayed: int
     executed: int
@@ -171,6 +175,8 @@ def info_of(row: RunRow, *, is_lost: bool = False) -> RunInfo:
         records=row.head_seq,
         is_lost=is_lost,
         progress=progress,
+        tags=dict(summary.get(TAGS, {})),
+        scheduled_at=None if (due := summary.get(SCHEDULED_AT)) is None else as_time(due),
     )
 
 
@@ -251,6 +257,7 @@ def _receipt(records: Sequence[Record], claim: Record, *, code_changed: bool) ->
         worker=claim.name,
         lost=note.get("lost"),
         proof=str(note.get("proof", "")),
+        unrecorded=_unrecorded(before, claim),
         down_s=_down_s(before[-1], claim) if before else 0.0,
         replayed=int(counted["replayed"]),
         executed=int(counted["executed"]),
@@ -303,8 +310,11 @@ def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
 
 
 def _cause(effect: Mapping[str, Any]) -> str:
+    at = f" ({effect['at']})" if effect.get("at") else ""
     parts = [str(effect.get("cause", "unknown"))]
-    parts += [str(effect[each]) for each in ("error", "refused") if effect.get(each)]
+    parts += [f"{effect['error']}{at}"] if effect.get("error") else []
+    parts += [f"no proof unless it is declared: raises=({effect['raised']},)"] if effect.get("raised") else []
+    parts += [str(effect["refused"])] if effect.get("refused") else []
     if effect.get("verify_error"):
         parts.append(f"verify failed: {effect['verify_error']}")
     elif effect.get("verify"):
@@ -511,10 +521,25 @@ def _outage(records: Sequence[Record], former: Record, claim: Record) -> Timelin
     changed = "code changed" if note.get("code") != note_of(former).get("code") else ""
     if note.get("lost"):
         proof = _PROOFS.get(str(note.get("proof")), note.get("proof"))
-        detail = _join(f"{note['lost']} lost ({proof})", f"resumed by {claim.name}", changed)
+        silent = unrecorded_text(_unrecorded([r for r in records if r.seq < claim.seq], claim))
+        detail = _join(f"{note['lost']} lost ({proof})", f"resumed by {claim.name}", silent, changed)
         return _item(claim, "outage", "process lost", took_s=down_s, detail=detail)
     asked = _join(f"asked by {note['by']}", note.get("note")) if note.get("by") else ""
     return _item(claim, "resumed", "resumed", took_s=down_s, detail=_join(f"by {claim.name}", asked, changed))
+
+
+def _unrecorded(before: Sequence[Record], claim: Record) -> int:
+    """Every claim raises the epoch: one that no record has was that of a process which died before its first one."""
+    if not note_of(claim).get("lost") or not before:
+        return 0
+    return max(0, claim.epoch - before[-1].epoch - 1)
+
+
+def unrecorded_text(lives: int) -> str:
+    """Empty if there were none."""
+    if not lives:
+        return ""
+    return f"{lives} process{'es' if lives > 1 else ''} died before recording anything"
 
 
 def settlement_text(note: Mapping[str, Any]) -> str:
@@ -555,6 +580,9 @@ def _usage_text(used: Sequence[Mapping[str, Any]]) -> str:
 
 def _short(payload: str | None) -> str:
     text = payload or ""
+    if '{"$' in text:  # tags are for the codec, not for people
+        with suppress(ValueError, RecursionError):
+            text = json.dumps(plain_of(json.loads(text)), ensure_ascii=False, separators=(",", ":"), default=str)
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 

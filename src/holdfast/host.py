@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,11 +34,12 @@ class Host(Protocol):
     threads: ThreadPoolExecutor
 
     @property
+    def agents(self) -> Mapping[str, Any]: ...  # by name
+
+    @property
     def timers(self) -> Clockwork: ...
 
-    async def start_child(
-        self, call: Any, run_id: RunId, *, parent: RunContext, thread_id: str | None, tags: Any
-    ) -> Any:
+    async def start_child(self, call: Any, run_id: RunId, *, parent: RunContext, how: Any) -> Any:
         """Store the run unless it exists, and execute it here or on its queue; the handle."""
         ...
 

@@ -72,6 +72,8 @@ FINAL = frozenset({Status.done, Status.failed, Status.cancelled})
 
 #: In the summary of a run that nobody has claimed, and that has more than its first record: a person acted on it.
 UNBEGUN = "unbegun"
+#: In the summary of a run that was started with tags, and of one that a schedule started: when it was due, µs.
+TAGS, SCHEDULED_AT = "tags", "scheduled_at"
 
 _PARKED = frozenset({Status.queued, Status.sleeping, Status.waiting, Status.paused, Status.in_doubt, Status.blocked})
 
@@ -409,6 +411,7 @@ class RunFilter:
     queue: str | None = None
     since: int | None = None  #: created at or after, µs
     id_prefix: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()  #: all of them; what few runs have goes first
     before_id: RunId | None = None  #: cursor: runs listed after this one (older)
     limit: int = 50
     orphaned_from: frozenset[WorkerId] = field(default_factory=frozenset)  #: only runs owned by these workers

@@ -58,6 +58,10 @@ class OwnTimers:
         """
         return [each for each in self._set if not each[0].cancelled() and each[0].when() >= as_of - _SLACK_S]
 
+    def came_due(self, since: float, until: float) -> bool:
+        """Was one of them due then, and has the code not cancelled it since?"""
+        return any(since <= handle.when() <= until and not handle.cancelled() for handle, _ in self._set)
+
 
 def watch(loop: asyncio.AbstractEventLoop) -> None:
     """Have runs know of the timers that their code sets."""

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from holdfast.context import RunContext
+from holdfast.journal.blocks import mismatch
 from holdfast.journal.cancels import PATIENCE_S
-from holdfast.journal.replay import Entry, mismatch
+from holdfast.journal.replay import Entry
 from holdfast.journal.stillness import Quiet
 from holdfast.model import Kind, Record
 from holdfast.scopes import Scope, where
@@ -56,9 +57,8 @@ async def block_child(scope: Scope, entry: Entry) -> None:
     """The code waits for a child that it had cancelled: its run was cancelled, and there is nothing to wait for."""
     run = scope.run
     attempted = run.replay.attempted.get(scope.path, [])
-    reason = mismatch(run.id, asked=entry.key, where=where(scope), recorded=[entry], attempted=attempted)
-    advice = f"The code cancelled {entry.child} before, and now waits for it. {reason['advice']}"
-    await run.block({**reason, "advice": advice})
+    reason = mismatch(asked=entry.key, where=where(scope), recorded=[entry], attempted=attempted)
+    await run.block({**reason, "detail": f"The code cancelled {entry.child} before, and now waits for it."})
 
 
 def _overdue(run: RunContext, made: Mapping[Entry, float], as_of: float) -> set[Entry]:

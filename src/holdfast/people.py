@@ -47,7 +47,7 @@ class Question:
     shown: str  #: digest of all that is shown; an answer is for this
 
     @classmethod
-    def of(cls, store: Store, row: QuestionRow) -> Question:
+    def _of(cls, store: Store, row: QuestionRow) -> Question:
         check_question(row)
         body = json.loads(row.body)
         return cls(

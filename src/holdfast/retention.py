@@ -18,8 +18,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.clock import monotonic_us, now_us
+from holdfast.clock import in_seconds, monotonic_us, now_us
 from holdfast.data import data
+from holdfast.durations import Duration
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.journal.tombstones import is_empty, tombstone
 from holdfast.model import FINAL, Definition, Pruned, RunId, RunRow, Status
@@ -70,7 +71,7 @@ Progress = Callable[[int], None]
 async def prune(
     store: Store,
     *,
-    older_than: timedelta,
+    older_than: Duration,
     agent: str | None = None,
     statuses: Sequence[Status] = (),
     dry_run: bool = False,
@@ -84,9 +85,7 @@ async def prune(
     unfinished = [status.value for status in statuses if status not in FINAL]
     if unfinished:
         raise UsageError(f"Only runs that have ended can be pruned, not those that are {', '.join(unfinished)}.")
-    if older_than < timedelta(0):
-        raise UsageError(f"older_than= takes a time that has passed since, not {older_than}.")
-    before = now_us() - older_than // timedelta(microseconds=1)
+    before = now_us() - int(in_seconds(older_than, "older_than=") * 1_000_000)
     wanted = frozenset(statuses) or FINAL
     agents = await store.ended_agents() if agent is None else [agent]
     pruner = _Pruner(store, before, progress=progress, rest=_REST)
@@ -202,16 +201,14 @@ class Retention:
         self._working: asyncio.Task[None] | None = None
         self._told: set[tuple[str, int]] = set()
 
-    async def set(self, agent: str, keep: timedelta | None) -> None:
+    async def set(self, agent: str, keep: Duration | None) -> None:
         """Make, change or (None) remove the rule of an agent; `timedelta.max`: its runs are kept for ever."""
         if not agent or not isinstance(agent, str):
             raise UsageError(f"retain() takes the name of an agent, or '*' for all others; got {agent!r}.")
         if keep is None:
             await self._store.forget(KIND, [agent])
             return
-        if not isinstance(keep, timedelta) or keep < timedelta(0):
-            raise UsageError(f"keep= takes a timedelta, like timedelta(days=30), or None; got {keep!r}.")
-        keep_us = None if keep == timedelta.max else keep // timedelta(microseconds=1)
+        keep_us = None if keep == timedelta.max else int(in_seconds(keep, "keep=") * 1_000_000)
         for _ in range(_ATTEMPTS):
             found = await self._store.definitions(KIND, names=[agent])
             body = json.dumps({**_read(found[0] if found else None), "keep_us": keep_us})

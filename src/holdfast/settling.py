@@ -7,8 +7,8 @@ passed, and what follows: a record of the settlement with its evidence, then an 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Never, TypeVar
 
 from holdfast import faults
@@ -16,12 +16,14 @@ from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
 from holdfast.codec import decode_error, encode_error, message_of, roundtrip_error
 from holdfast.context import CANCELLED, RunContext
-from holdfast.data import data
+from holdfast.data import brisk, data
 from holdfast.errors import EffectInDoubt, EffectUndone, StepError, Undecodable, Unserialisable
+from holdfast.journal.evidence import how_it_ended, how_to_declare
 from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind, Landing
 from holdfast.raising import raised
 from holdfast.scopes import Scope, StepInfo
+from holdfast.tracebacks import trimmed, where_raised
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -51,7 +53,7 @@ def not_landed() -> Verdict[Never]:
     return Verdict(has_landed=False)
 
 
-@data
+@brisk
 class EffectCall:
     """One call of an effect, while it is being performed."""
 
@@ -70,7 +72,7 @@ class EffectCall:
         return Landing(self.run.id, self.idempotency_key, attempt)
 
 
-@data
+@brisk
 class Ended:
     """How a call ended: `kind` and `payload` are what is recorded, `value` or `error` what the agent gets."""
 
@@ -98,6 +100,7 @@ def stored(call: EffectCall, body: Body, attempt: int, took: int, value: Any) ->
 def failed(call: EffectCall, options: Options, attempt: int, took: int, error: Exception) -> Ended:
     """It did not happen, and there are no attempts left: the agent gets what the body raised."""
     payload, seen = roundtrip_error(error, options.failures)
+    seen.__traceback__ = trimmed(error.__traceback__)  # live, the agent's author sees the line in the body too
     return Ended(Kind.failed, payload, took, attempt, error=remember_key(seen, call.key))
 
 
@@ -121,6 +124,7 @@ class Settling:
     take_back: Callable[[], Awaitable[BaseException | None]]
     original: Exception | None = None
     may_repeat: bool = True
+    known: Mapping[str, Any] = field(default_factory=dict)  #: evidence, from before the run was taken up again
     landing: Landing | None = None  #: where the store itself knows what became of it
 
     async def settle(self, said: dict[str, Any] | None) -> Ended | None:
@@ -129,9 +133,9 @@ class Settling:
         `said`: what a person said, and was recorded, before a crash kept it from being acted on.
         """
         run, key = self.call.run, self.call.key
-        evidence: dict[str, Any] = {"cause": self.doubt.cause}
+        evidence: dict[str, Any] = {"cause": self.doubt.cause, **self.known}
         if self.original is not None:
-            evidence["error"] = _named(self.original)
+            evidence |= _raised(self.original, self.body.where)
         if self.landing is not None:
             return await self._read_landed(self.landing, evidence)
         is_recorded = False
@@ -209,11 +213,11 @@ class Settling:
 
     def _fail(self, by: str, evidence: dict[str, Any]) -> Ended:
         self._record("fail", by, evidence)
-        cut_off = f"{self.call.key} was cut off ({evidence.get('error', evidence['cause'])})"
-        undo = f" Its undo failed: {evidence['undo_error']}." if "undo_error" in evidence else ""
+        undo = f"Its undo failed: {evidence['undo_error']}." if "undo_error" in evidence else ""
+        about = f"Run {self.call.run.id}: {self.call.key} may or may not have happened: {how_it_ended(evidence)}."
         return self._raised(
             EffectInDoubt(
-                f"Run {self.call.run.id}: {cut_off} and may or may not have happened.{undo}",
+                " ".join(part for part in (about, undo, how_to_declare(evidence)) if part),
                 error_type="EffectInDoubt",
                 error_message=str(evidence.get("error", "")),
             )
@@ -296,7 +300,16 @@ class Settling:
 def _named(error: BaseException) -> str:
     """The exception with its type; for what is no `Exception`, the text has it already."""
     text = message_of(error)[:500]
-    return text if type(error) is StepError else f"{type(error).__name__}: {text}"
+    kind = type(error).__name__
+    return text if type(error) is StepError else f"{kind}: {text}" if text else kind
+
+
+def _raised(error: Exception, where: str) -> dict[str, str]:
+    """What the body raised, as evidence; what is no `Exception`, and a timeout, is not to be declared a failure."""
+    is_foreign = type(error) is StepError and error.__cause__ is not None
+    at = where_raised(error.__cause__ if is_foreign and error.__cause__ is not None else error)
+    said = {"error": _named(error), "at": at or where}
+    return said if is_foreign or isinstance(error, TimeoutError) else {**said, "raised": type(error).__name__}
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast.calls import BoundCall, CallMethod, Duration, Retry
+from holdfast.calls import BoundCall, CallMethod, Retry
+from holdfast.durations import Duration
 from holdfast.settling import Verdict
 
 P = ParamSpec("P")

@@ -127,7 +127,7 @@ def test_systemd_hears_that_it_is_ready_and_then_that_it_lives(hf: Commands, man
         assert manager.hears()[0] == "WATCHDOG=1"
         assert worker.stop() == 0
     assert manager.heard.count("READY=1\nWATCHDOG=1") == 1
-    assert hf("show", "look", "--json").json["result"] == "[]", "what an agent starts is not the service"
+    assert hf("show", "look", "--json").json["result"] == [], "what an agent starts is not the service"
 
 
 @pytest.mark.parametrize("manager", ["path"], indirect=True)

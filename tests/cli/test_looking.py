@@ -10,7 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import apsw
 import pytest
 
 import holdfast
@@ -51,6 +53,26 @@ def test_runs_are_filtered_and_paged(hf: Commands) -> None:
     assert page["next"] is None
 
 
+def test_runs_are_found_by_their_tags(hf: Commands) -> None:
+    async def tag() -> None:
+        async with holdfast.connect(hf.folder / ".holdfast" / "holdfast.db") as app:
+            for number in range(3):
+                await app.start(waits(), id=f"r{number}", tags={"customer": str(number % 2), "where": "a=b c"})
+
+    @holdfast.agent
+    async def waits() -> None: ...
+
+    asyncio.run(tag())
+    assert [i["id"] for i in hf("runs", "--tag", "customer=0", "--json").json["items"]] == ["r2", "r0"]
+    assert [i["tags"] for i in hf("runs", "--tag", "customer=1", "--tag", "where=a=b c", "--json").json["items"]] == [
+        {"customer": "1", "where": "a=b c"}
+    ]
+    assert hf("runs", "--tag", "customer=2").out == ""
+    ended = hf("runs", "--tag", "customer")
+    assert ended.code == 2
+    assert "a tag is NAME=VALUE; got 'customer'" in ended.err
+
+
 def test_colours_are_for_terminals_that_want_them(hf: Commands) -> None:
     start_two(hf)
     assert "\x1b[3" in hf.on_terminal("runs", NO_COLOR="").out
@@ -87,6 +109,21 @@ def test_show_tells_the_outage_the_doubt_and_the_receipt(hf: Commands) -> None:
         ["think#2", "step", "done"],
         ["publish#1", "effect", "in doubt"],
     ]
+
+
+def test_show_tells_of_processes_that_died_before_they_recorded_anything(hf: Commands) -> None:
+    def run(fault: str = "") -> int:
+        return hf("run", "agents.py:research", "tides", "--id", "one", HOLDFAST_FAULT=fault).code
+
+    assert run("step.after_body:kill@1") == -9
+    assert [run("claim.after_commit:kill@1") for _ in range(2)] == [-9, -9]
+    assert run() == 0
+    told = "2 processes died before recording anything"
+    found = hf("show", "one", "--json").json
+    assert [receipt["unrecorded"] for receipt in found["receipts"]] == [2]
+    assert [item["detail"].endswith(f", {told}") for item in found["timeline"] if item["kind"] == "outage"] == [True]
+    assert f"↺ resume 1: 0 calls from the journal, 3 executed, {told}\n" in hf.on_terminal("show", "one").out
+    assert f"it went on. In between, {told}. It took 0 results from the journal" in hf("show", "one", "--story").out
 
 
 def test_show_tells_how_a_doubt_was_settled_also_as_a_story_and_as_records(hf: Commands) -> None:
@@ -127,7 +164,7 @@ def test_in_doubt_lists_what_a_person_must_settle(hf: Commands) -> None:
     assert ended.out.split("\t")[:4] == ["one", "publish#1", "publish", "1"]
     item = hf("in-doubt", "one", "--json").json["items"][0]
     assert (item["run"], item["key"], item["cause"]) == ("one", "publish#1", "crash")
-    assert json.loads(item["args"]) == {"text": "tides"}
+    assert item["args"] == {"text": "tides"}
     assert item["idempotency_key"]
     assert "settle     holdfast resolve one 'publish#1'" in hf.on_terminal("in-doubt").out
 
@@ -202,8 +239,39 @@ def test_doctor_reports_the_store_and_what_was_left_over(hf: Commands) -> None:
     hf("run", "agents.py:research", "x", "--id", "cut", DIE_IN_EFFECT="1")
     assert "cut" in hf("doctor").out
     assert hf("runs").out.split("\t")[1] == "cut_off"
+    assert report["owners"][0] == "ok"
     os.chmod(hf.store, 0o644)
     assert "warning\tpermissions" in hf("doctor").out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+def test_doctor_reports_whose_the_files_are(hf: Commands) -> None:
+    start_two(hf)
+    hf("run", "agents.py:research", "x", "--id", "cut", DIE_IN_EFFECT="1")
+    os.chown(hf.store, 47_111, 47_111)
+    (lock,) = Path(f"{hf.store}-workers").glob("w_*.lock")
+    lock.rename(lock.with_suffix(".old"))
+    lock.touch()
+    ended = hf("doctor")
+    assert ended.code == 0, ended.out
+    told = [line.split("\t")[2] for line in ended.out.splitlines() if line.startswith("warning\towners\t")]
+    assert f"{hf.store} belongs to uid 47111, not to root (uid 0)" in told
+    assert any(f"the lock file of worker {lock.stem}" in each for each in told)
+    assert "belongs to uid 47111" in hf("send", "cut", "go", "1").err
+
+
+@pytest.mark.parametrize("name", ["evil", "what belongs to the file system can be accessed by others"])
+def test_a_schema_that_somebody_changed_is_reported_whatever_it_is_called(hf: Commands, name: str) -> None:
+    start_two(hf)
+    connection = apsw.Connection(str(hf.store))
+    connection.execute(f'CREATE TRIGGER "{name}" AFTER INSERT ON records BEGIN DELETE FROM mailbox; END')
+    connection.close()
+    ended = hf("doctor")
+    assert ended.code == 6
+    assert f"bad\tintegrity\tthe table records has the trigger {name}" in ended.out
+    ended = hf("verify")
+    assert ended.code == 6
+    assert f"the table records has the trigger {name}" in ended.out + ended.err
 
 
 @pytest.mark.parametrize("arguments", [["runs"], ["show", "x"], ["in-doubt"], ["verify"], ["doctor"], ["resume", "x"]])
@@ -295,7 +363,8 @@ def test_the_app_the_command_and_doctor_agree_about_what_is_in_doubt(hf: Command
 
     in_app = asyncio.run(found())
     listed = hf("in-doubt", "--json").json["items"]
-    assert in_app == [(d["run"], d["key"], d["attempt"], d["args"], d["cause"]) for d in listed]
+    read = [(run, key, attempt, json.loads(args or ""), cause) for run, key, attempt, args, cause in in_app]
+    assert read == [(d["run"], d["key"], d["attempt"], d["args"], d["cause"]) for d in listed]
     assert {run for run, *_ in in_app} == {"asked", "large", "stopped", "changed"}
     assert json.loads(next(args for run, _, _, args, _ in in_app if run == "large") or "") == {"text": "tides" * 5_000}
     for run, key, *_ in in_app:

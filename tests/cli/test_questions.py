@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cli.commands import Commands
-from tests.cli.waiting import park, park_with_time, prepare
+from tests.cli.waiting import park, prepare
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_open_questions_are_lines_a_table_or_json(hf: Commands) -> None:
         (first, "one", "sure", "yesno", "Sure?"),
         (second, "two", "order", "form", "What shall I order?"),
     ]
-    park_with_time(hf, "hurried", "three")
+    park(hf, "hurried", "three")
     shown = hf.on_terminal("questions", columns=90).out
     assert "in 1d" in shown
     assert "3 questions" in shown

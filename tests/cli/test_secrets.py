@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.config import checked_url, has_password
+from holdfast.config import Settings, checked_url, has_password
+from holdfast.errors import UsageError
+from holdfast.store import open_store
 from tests.cli.commands import Commands
 from tests.cli.test_worker import Worker
 
@@ -57,6 +59,15 @@ def test_a_password_is_not_shown_however_it_is_written(hf: Commands, url: str) -
         assert ended.code in (1, 2, 3)
         assert SECRET not in ended.out + ended.err
     assert not [path for path in hf.folder.rglob("*") if SECRET in path.name]
+
+
+@pytest.mark.parametrize("url", URLS.values(), ids=URLS)
+def test_nor_by_the_store_itself(url: str) -> None:
+    try:
+        shown = open_store(url, settings=Settings()).url
+    except UsageError as error:
+        shown = str(error)
+    assert SECRET not in shown
 
 
 @pytest.mark.parametrize("url", URLS.values(), ids=URLS)

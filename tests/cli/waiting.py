@@ -125,17 +125,6 @@ def park(hf: Commands, agent: str, run_id: str, *arguments: str) -> None:
     assert ended.code == 7, (ended.code, ended.err)
 
 
-def park_with_time(hf: Commands, agent: str, run_id: str) -> None:
-    """A run that waits for somebody, or for a time to pass."""
-    process = hf.start("run", f"waiting.py:{agent}", "--id", run_id)
-    assert process.stderr is not None
-    process.stderr.readline()  # it is stored
-    wait_status(hf, run_id, "waiting")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-
-
 def status(hf: Commands, run_id: str) -> str:
     found: str = hf("show", run_id, "--json").json["run"]["status"]
     return found

@@ -32,7 +32,7 @@ async def shop() -> str:
     return "done"
 """
 ADD = "def add():\n    return 1\n"
-TELL = "\nif __name__ == '__main__':\n    print(shop.code)\n"
+TELL = "\nif __name__ == '__main__':\n    print(shop._code)\n"
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -55,7 +55,7 @@ def code(*command: str, cwd: Path, path: Path | None = None) -> str:
 
 
 def imported(module: str, folder: Path, cwd: Path) -> str:
-    return code("-c", f"import {module} as it; print(it.shop.code)", cwd=cwd, path=folder)
+    return code("-c", f"import {module} as it; print(it.shop._code)", cwd=cwd, path=folder)
 
 
 def read(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import shutil
 import sys
@@ -52,8 +53,13 @@ class Camera:
             for name in (self._store.name, f"{self._store.name}-wal"):
                 shutil.copy(self._store.with_name(name), folder / name)
             workers = f"{self._store.name}-workers"
-            shutil.copytree(self._store.with_name(workers), folder / workers)
+            shutil.copytree(self._store.with_name(workers), folder / workers, copy_function=_copied)
             self.taken.append(Crash(folder / self._store.name, programs.world.copy()))
+
+
+def _copied(source: str, target: str) -> None:
+    """A copy; of a worker's lock the very file, since another one would prove nothing of that worker."""
+    (os.link if source.endswith(".lock") else shutil.copy)(source, target)
 
 
 @contextmanager

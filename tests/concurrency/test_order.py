@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +15,13 @@ from holdfast.journal import ticks
 from tests.concurrency.crashes import run_again, run_here
 
 ran: list[str] = []
-delays = {"first": 0.0, "second": 0.0}
+delays = {"first": 0.0, "second": 0.0, "patience": 0.03}
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     ran.clear()
-    delays.update(first=0.0, second=0.0)
+    delays.update(first=0.0, second=0.0, patience=0.03)
 
 
 @hf.step
@@ -95,31 +98,53 @@ def test_a_branch_that_spins_does_not_hold_up_what_it_waits_for(tmp_path: Path) 
 
 
 @hf.agent
-async def timing_out() -> list[str]:
+async def timing_out(steps: int, seconds: float) -> list[str]:
     seen: list[str] = []
 
     async def impatient() -> None:
         try:
-            async with asyncio.timeout(0.03):
+            async with asyncio.timeout(delays["patience"]):
                 await forever("never")
         except TimeoutError:
             seen.append("timeout")
         seen.append(await note("after"))
 
     async def steady() -> None:
-        for n in range(8):
-            seen.append(await note(f"steady {n}", 0, 0.01))  # noqa: PERF401 - one by one
+        for n in range(steps):
+            seen.append(await note(f"steady {n}", 0, seconds))  # noqa: PERF401 - one by one
 
     await asyncio.gather(impatient(), steady())
     return seen
 
 
 def test_a_call_that_a_plain_timeout_cancelled_holds_up_what_came_after(tmp_path: Path) -> None:
-    ended = run_here(tmp_path / "holdfast.db", timing_out())
+    ended = run_here(tmp_path / "holdfast.db", timing_out(8, 0.01))
     assert 0 < ended.result.index("timeout") < len(ended.result) - 1
     ran.clear()
-    assert run_again(ended, timing_out(), tmp_path).result == ended.result
+    delays.update(patience=1.0)  # however slow this machine is now, what came before it comes before it
+    assert run_again(ended, timing_out(8, 0.01), tmp_path).result == ended.result
     assert ran == []
+
+
+def test_a_timer_that_is_called_while_something_is_about_to_be_delivered_comes_before_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is slow, so that the timer is due in whatever turn."""
+    waits = selectors.DefaultSelector.select
+    turn_s = 0.0
+
+    def select(self: Any, timeout: float | None = None) -> Any:
+        time.sleep(turn_s)
+        return waits(self, timeout)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", select)
+    for n in range(15):
+        turn_s = 0.002 + n * 0.00014
+        delays.update(patience=0.02)
+        ended = run_here(tmp_path / str(n) / "holdfast.db", timing_out(12, 0.0))
+        turn_s = 0.0
+        delays.update(patience=1.0)  # what came before the timer comes before it, however slow this machine is now
+        assert run_again(ended, timing_out(12, 0.0), tmp_path / str(n)).result == ended.result
 
 
 @hf.agent

@@ -238,14 +238,14 @@ def flip_many(
 def test_a_flipped_byte_in_the_closed_file_is_noticed_before_an_agent_sees_it(
     closed: Template, lanes: list[Lane], tmp_path: Path
 ) -> None:
-    counted = flip_many(closed, lanes, tmp_path, seed("closed"), name="store.db", times=45)
+    counted = flip_many(closed, lanes, tmp_path, seed("closed"), name="store.db", times=30)
     assert sum(times for word, times in counted.items() if "refused" in word or "quarantined" in word) > 5
 
 
 def test_a_flipped_byte_in_the_log_of_a_killed_process_is_noticed_before_an_agent_sees_it(
     killed: Template, lanes: list[Lane], tmp_path: Path
 ) -> None:
-    flip_many(killed, lanes, tmp_path, seed("log"), name="store.db-wal", times=30)
+    flip_many(killed, lanes, tmp_path, seed("log"), name="store.db-wal", times=20)
 
 
 @pytest.mark.prove

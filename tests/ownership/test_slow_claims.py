@@ -39,7 +39,7 @@ def test_a_run_that_was_taken_over_meanwhile_is_left_alone(tmp_path: Path) -> No
                 """Somebody else takes the first run over, just before it is read."""
                 row = await store.run(RunId("taken"))
                 if row is not None and "taken" in run_ids:
-                    assert row.owner == app.executor.lease.worker_id
+                    assert row.owner == app._here.lease.worker_id
                     other: Any = seal_row(dataclasses.replace(row, epoch=row.epoch + 1, owner=WorkerId("w_other")))
                     assert await store.claim(
                         other, owner=WorkerId("w_other"), expected_epoch=row.epoch, expected_owner=row.owner
@@ -50,11 +50,11 @@ def test_a_run_that_was_taken_over_meanwhile_is_left_alone(tmp_path: Path) -> No
             await client.start(looks(1), id="taken")
             kept = await client.start(looks(2), id="kept")
             assert await kept.result(timeout=60) == 2
-            await eventually(lambda: app.executor.local(RunId("taken")) is None)
+            await eventually(lambda: app._here.local(RunId("taken")) is None)
             later = await client.start(looks(3))
             assert await later.result(timeout=60) == 3
             assert ENDED == [2, 3]
-            assert app.executor.local(RunId("taken")) is None
+            assert app._here.local(RunId("taken")) is None
             row = await store.run(RunId("taken"))
             assert row is not None
             assert (row.owner, row.head_seq) == ("w_other", 1)

@@ -255,7 +255,7 @@ def test_doctor_names_schemas_that_everybody_may_create_in(site: Site) -> None:
 
     async def problems() -> list[str]:
         async with hf.connect(site.url(database, "app")) as app:
-            return [each for each in await app._store.check() if "create in" in each]
+            return [each.text for each in await app._store.check() if "create in" in each.text]
 
     (found,) = asyncio.run(problems())
     assert "public" in found

@@ -66,7 +66,7 @@ async def rows_of(store: Store) -> list[RunRow]:
 
 async def input_of(store: Store, row: RunRow, first: Record) -> tuple[Node, int]:
     """The program of a run, and the number that it was given."""
-    call = Call.decoded(program, await stored_text(store, row.id, first.args))
+    call = Call._decoded(program, await stored_text(store, row.id, first.args))
     tree, x = (*call.args, *call.kwargs.values())
     return tree, x
 

@@ -8,8 +8,8 @@ import os
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -276,6 +276,14 @@ class Sort:
 ORDINARY = Sort()
 
 
+@asynccontextmanager
+async def _declared(app: hf.Holdfast, lane: Lane | None) -> AsyncIterator[Lane | None]:
+    """Before there are workers: they know of what is declared within a second."""
+    if lane is not None:
+        await app.queue(lane.name, concurrency=lane.concurrency, per_key=lane.per_key)
+    yield lane
+
+
 async def _run_batch(
     batch: Batch, folder: Path, nursery: Nursery, trees: Sequence[Node], plan: Plan, sort: Sort
 ) -> None:
@@ -286,11 +294,9 @@ async def _run_batch(
     url = place.url
     async with (
         hf.connect(url, settings=hf.Settings(**settings(plan.lease_s))) as app,
+        _declared(app, plan.lane) as lane,
         Workers(place, lease_s=plan.lease_s) as workers,
     ):
-        lane = plan.lane
-        if lane is not None:
-            await app.queue(lane.name, concurrency=lane.concurrency, per_key=lane.per_key)
         people = sort.people(app, trees, workers, chance)
         people.is_calm = not plan.kills
         chance_of_death = random.Random(f"torment {batch.seed}")

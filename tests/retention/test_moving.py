@@ -57,7 +57,7 @@ async def wait_status(app: Holdfast, run_id: str, *wanted: str) -> None:
 
 async def wait_parked(app: Holdfast, *run_ids: str) -> None:
     async def are_parked() -> bool:
-        rows = [await app.executor.store.run(RunId(each)) for each in run_ids]
+        rows = [await app._here.store.run(RunId(each)) for each in run_ids]
         return all(row is not None and row.owner is None for row in rows)
 
     await eventually(are_parked)
@@ -258,7 +258,7 @@ def test_a_run_stands_in_its_new_store_as_it_stood(laptop: str, fleet: str, worl
             await app.get("paused").resume()
             await app.get("paused").send(number, 2)
             clock.shift_us(4 * 86_400_000_000)
-            app.executor.nudge()
+            app._here.nudge()
             assert await app.get("sleeping").result(timeout=60) == "awake"
             assert await app.get("asking").result(timeout=60) is True
             assert await app.get("paused").result(timeout=60) == [1, 2]

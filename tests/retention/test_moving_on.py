@@ -341,9 +341,9 @@ def test_an_effect_under_way_in_a_live_worker_is_in_doubt_after_its_run_was_bloc
 ) -> None:
     async def block() -> None:
         async with hf.connect(url) as app:
-            row = await app.executor.store.run(RunId("one"))
+            row = await app._here.store.run(RunId("one"))
             assert row is not None
-            assert await control.block(app.executor.store, row, {"why": "a test", "detail": "it is lost"})
+            assert await control.block(app._here.store, row, {"why": "a test", "detail": "it is lost"})
             await app.get("one").resume()
 
     go(pay(url))

@@ -202,10 +202,10 @@ def test_nothing_is_left_of_values_messages_and_questions(url: str) -> None:
             await wait_status(app, "three", "waiting")
             await (await asking.questions())[0].answer(True, note="secret")
             await asking.result()
-            before = await app.executor.store.statistics()
+            before = await app._here.store.statistics()
             assert int(before["blob_chunks"]) > 0
             assert (await app.prune(older_than=NOW)).runs == 3
-            after = await app.executor.store.statistics()
+            after = await app._here.store.statistics()
             assert [after[name] for name in ("runs", "records", "blob_chunks", "mail")] == [3, 0, 0, 1]
             assert await app.questions(only_open=False) == []
 
@@ -226,7 +226,7 @@ def test_workers_prune_by_rules_at_most_once_a_minute(url: str) -> None:
             rules = {rule.agent: rule for rule in await app.retention()}
             assert rules["adder"].keep == timedelta(days=30)
             clock.shift_us(31 * 86_400_000_000)
-            other.executor.nudge()
+            other._here.nudge()
 
             async def have_pruned() -> bool:
                 return any(rule.last_runs for rule in await app.retention())
@@ -238,7 +238,7 @@ def test_workers_prune_by_rules_at_most_once_a_minute(url: str) -> None:
             }
             (rule,) = [rule for rule in await app.retention() if rule.agent == "adder"]
             assert (rule.last_runs, rule.last_at is not None) == (3, True)
-            definition = (await app.executor.store.definitions("retention", names=["adder"]))[0]
+            definition = (await app._here.store.definitions("retention", names=["adder"]))[0]
             assert definition.due_at is not None
             assert 50_000_000 < definition.due_at - clock.now_us() <= 60_000_000
             await app.retain("adder", keep=timedelta.max)

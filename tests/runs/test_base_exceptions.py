@@ -170,7 +170,7 @@ def test_out_of_an_effect_it_is_doubt(tmp_path: Path, call: str, what: str) -> N
             other = await app.start(bystander(), id="other")
             run = await app.start(insists(call, what), id="r")
             with pytest.raises(hf.NeedsHuman):
-                await run.result_or_needs(timeout=60)
+                await run._result_or_needs(timeout=60)
             assert [what] == ACTS
             [doubt] = await run.in_doubt()
             await doubt.resolve(hf.landed("it was"))
@@ -358,7 +358,7 @@ def test_a_run_whose_agent_has_ended_asks_about_an_effect_that_is_in_doubt(tmp_p
         async with hf.connect(str(tmp_path / "s.db"), agents=[ends_beside_a_doubt]) as app:
             run = await app.start(ends_beside_a_doubt(), id="r")
             with pytest.raises(hf.NeedsHuman):
-                await run.result_or_needs(timeout=60)
+                await run._result_or_needs(timeout=60)
             assert await run.status() is hf.Status.in_doubt
             [doubt] = await run.in_doubt()
             await doubt.resolve(hf.landed("it was"))
@@ -394,7 +394,7 @@ def test_a_run_asks_about_an_effect_that_outlasts_its_timeout(tmp_path: Path) ->
         async with hf.connect(str(tmp_path / "s.db"), agents=[agent]) as app:
             run = await app.start(agent(), id="r")
             with pytest.raises(hf.NeedsHuman):
-                await run.result_or_needs(timeout=60)
+                await run._result_or_needs(timeout=60)
             [doubt] = await run.in_doubt()
             await doubt.resolve(hf.landed("it was"))
             assert await run.result(timeout=60) == "too late"

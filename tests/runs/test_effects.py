@@ -235,7 +235,7 @@ async def holiday() -> list[str]:
 def test_an_undo_that_fails_does_not_keep_the_others_from_being_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hf.Retry, "delay_s", lambda self, failed: 0.001)
+    monkeypatch.setattr(hf.Retry, "_delay_s", lambda self, failed: 0.001)
     DONE.clear()
     assert hf.run(holiday(), url=str(tmp_path / "s.db")) == ["sunk", "ValueError"]
     assert DONE == ["give back boat"] * 4 + ["give back car"]

@@ -199,8 +199,12 @@ def test_runs_are_listed_newest_first_with_filters_and_pages(tmp_path: Path) -> 
             assert [r.id for r in await app.runs(agent="echo", limit=2, after="e3")] == ["e2", "e1"]
             assert {r.id for r in await app.runs(thread_id="t")} == {f"e{n}" for n in range(5)}
             assert await app.runs(status="failed") == []
-            with pytest.raises(ValueError, match="nonsense"):
-                await app.runs(status="nonsense")
+            with pytest.raises(hf.UsageError) as caught:
+                await app.runs(status="nonsense")  # type: ignore[arg-type]
+            assert str(caught.value) == (
+                "status= takes one of queued, running, sleeping, waiting, paused, in_doubt, blocked, quarantined, "
+                "done, failed, cancelled; got 'nonsense'."
+            )
 
     asyncio.run(go())
 

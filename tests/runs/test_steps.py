@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.app import run_async
+from holdfast.app import arun
 from holdfast.config import Settings
 from holdfast.model import Kind
 from tests.runs.journal import records_of
@@ -321,10 +321,14 @@ def test_hf_run_inside_a_running_loop_says_what_to_do(tmp_path: Path) -> None:
     async def go() -> None:
         hf.run(values(), url=str(tmp_path / "s.db"))
 
-    with pytest.raises(hf.UsageError, match="running event loop"):
+    with pytest.raises(hf.UsageError) as caught:
         asyncio.run(go())
+    assert str(caught.value) == (
+        "hf.run() was called where an event loop runs already, as in a notebook: use `await hf.arun(values(…), id=…)` "
+        "there, or `async with hf.connect(…) as app:` and app.start()."
+    )
 
 
 def test_a_call_is_what_run_takes(tmp_path: Path) -> None:
     with pytest.raises(hf.UsageError, match="call of an agent"):
-        asyncio.run(run_async("no", id=None, thread_id=None, url=str(tmp_path / "s.db")))  # type: ignore[arg-type]
+        asyncio.run(arun("no", id=None, thread_id=None, url=str(tmp_path / "s.db")))  # type: ignore[arg-type]

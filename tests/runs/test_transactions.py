@@ -300,7 +300,7 @@ def test_where_it_makes_no_sense_it_says_so(tmp_path: Path) -> None:
         return told
 
     # Of `unknown` it is not known that it was rolled back, so it would be in doubt.
-    unknown_settled = hf.effect(on_doubt="fail")(unknown.definition.body.fn)  # type: ignore[attr-defined]
+    unknown_settled = hf.effect(on_doubt="fail")(unknown._definition.body.fn)  # type: ignore[attr-defined]
     unknown = unknown_settled
     told = lived(tmp_path, shop)
     assert "@hf.effect(transaction=True)" in told[0]

@@ -15,7 +15,7 @@ from holdfast.store import rows, sqlite_reads
 from holdfast.store.base import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_connection import Role, Target
-from holdfast.store.postgres_reads import _FILTERS
+from holdfast.store.postgres_reads import listing_parameters
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.samples import START, new_run, opened
@@ -37,6 +37,7 @@ async def fill(store: Store) -> None:
                     queue=_RARE if number in (7, 1007) else "default",
                     created_at=START + number * 1_000_000,
                     status=statuses[number % 10],
+                    summary={"tags": {"sort": "any", "is": _RARE if number in (7, 1007) else "usual"}},
                 ),
                 owner=None,
             )
@@ -68,6 +69,12 @@ LISTS: dict[str, tuple[RunFilter, int]] = {
     "a queue with none": (page(queue="none"), 0),
     "a queue with few, of a status": (page(queue=_RARE, status=frozenset({Status.done})), 2),
     "few of a queue with many": (page(queue="default", status=frozenset({Status.blocked})), 0),
+    "the last page of a tag": (page(tags=(("sort", "any"),), before_id=_LAST), 5),
+    "a tag that few have": (page(tags=(("is", _RARE),)), 2),
+    "a tag that few have, and one that all have": (page(tags=(("is", _RARE), ("sort", "any"))), 2),
+    "a tag that nobody has": (page(tags=(("is", "none"),)), 0),
+    "recent ones of a tag": (page(tags=(("sort", "any"),), since=_RECENT), 5),
+    "of a tag and a status": (page(tags=(("sort", "any"),), status=frozenset({Status.done})), 5),
     "failed ones": (page(status=frozenset({Status.failed, Status.cancelled})), 5),
 }
 #: Rows that one page may touch: itself, once for each status that is merged into it, and some.
@@ -114,7 +121,7 @@ def test_a_page_in_postgres_touches_little_more_than_itself(postgres_url: str) -
         name, filters = rows.listing(which)
         if which.before_id is not None:
             filters["before_at"] = await connection.fetchval(queries["cursor_position"], which.before_id)
-        parameters = [filters[each] for each in _FILTERS]
+        parameters = listing_parameters(filters)
         found = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {queries[name]}", *parameters)
         return _touched(json.loads(found)[0]["Plan"])
 

@@ -529,7 +529,7 @@ def test_settings_that_lose_commits_are_reported(postgres_url: str) -> None:
             await connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
         async with opened(stored_in(postgres_url)) as store:
             assert isinstance(store, PostgresStore)
-            assert any("synchronous_commit=off" in problem for problem in await store.check())
+            assert any("synchronous_commit=off" in problem.text for problem in await store.check())
             await store.create(new_run(), owner=ALICE)
             assert store._writer is not None
             (connection, *_) = store._writer.connections

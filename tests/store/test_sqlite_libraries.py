@@ -214,13 +214,14 @@ connection.close()
 #: A process that starts runs and says so, while another library comes and goes; it is killed at its end.
 _BESIDE = """
 import apsw, asyncio, os, sqlite3, sys, threading
+from holdfast import system
 from holdfast.store import sqlite_guard
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.samples import new_run, opened
 
 path, way, *rest = sys.argv[1:]
 if rest:
-    sqlite_guard._OFD_SETLK = None
+    system._LOCK_LAYOUT.clear()
 
 def unseen(do):
     sqlite_guard._process._open.clear()  # the hook sees no store

@@ -135,7 +135,7 @@ def test_the_loss_can_be_accepted(tmp_path: Path) -> None:
     assert 0 < head(path) < acknowledged
 
 
-@pytest.mark.parametrize("pages", [4, 9, 30])
+@pytest.mark.parametrize("pages", [9, *(pytest.param(pages, marks=pytest.mark.prove) for pages in (4, 30))])
 def test_at_no_moment_of_its_life_can_a_log_vanish_without_a_word(tmp_path: Path, pages: int) -> None:
     """The log is emptied and begun anew all the time; killed at each of many moments, the store knows what it had."""
     refused = 0

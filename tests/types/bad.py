@@ -37,6 +37,9 @@ async def shout(text: str, *, times: int = 1) -> str:
     return text.upper() * times
 
 
+approved = hf.Signal("approved", bool)
+
+
 # calls
 
 
@@ -141,6 +144,8 @@ async def no_such_option() -> None: ...
 
 
 hf.Retry("3")  # reject
+hf.Retry(first="1 s")  # reject
+misspelt = hf.stpe  # reject
 hf.Retry(3, wait=1)  # reject
 
 
@@ -267,6 +272,15 @@ async def service(app: hf.Holdfast, doubt: hf.InDoubt) -> None:
     run: hf.Run[int] = await app.start(shout("a"))  # reject
     length: int = await (await app.start(shout("a"))).result()  # reject
     await app.resume()  # reject
+    await app.runs(status="finished")  # reject
+    await app.runs(colour="red")  # reject
+    await app.runs(since="yesterday")  # reject
+    await app.pause_all(stats="paused")  # reject
+    await app.cancel_all(limit=3)  # reject
+    await run.send(approved, "yes")  # reject
+    await run.send(approved)  # reject
+    run = app.get("r", shout)  # reject
+    app.get("r", search)  # reject
     await app.resume(run.token, run_id=run.id)  # reject
     await doubt.resolve("landed")  # reject
     await doubt.resolve(KeyboardInterrupt())  # reject
@@ -281,7 +295,6 @@ hf.run(shout("a"), id=7)  # reject
 number: int = hf.run(shout("a"))  # reject
 hf.connect(agents=[search])  # reject
 hf.connect(agents=[shout("a")])  # reject
-hf.connect(agents=shout)  # reject
 
 
 # a limit, not a mistake: mypy takes the bare variable for a coroutine; write `async def`, or return more than `T`

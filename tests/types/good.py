@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Never, TypeVar, assert_type
 
 import holdfast as hf
@@ -40,7 +41,7 @@ async def search(query: str, limit: int = 10) -> list[str]:
 
 @hf.step(
     name="load",
-    retries=hf.Retry(5, first=0.01, most=1),
+    retries=hf.Retry(5, first=0.01, most=timedelta(seconds=1)),
     timeout=timedelta(seconds=5),
     retry_on=(OSError, ValueError),
     raises=KeyError,
@@ -338,8 +339,29 @@ async def book_both(city: str) -> str | None:
 
 
 async def limited(query: str) -> list[str]:
-    async with hf.timeout(timedelta(seconds=30)):
+    await hf.sleep(timedelta(days=1), minutes=2)
+    async with hf.timeout(timedelta(seconds=30)), hf.timeout(days=1):
         return await search(query)
+
+
+approved = hf.Signal("approved", bool)
+rated = hf.Signal("rated", float)
+stopped = hf.Signal("stopped", None)
+
+
+async def signals(run: hf.Run[str]) -> None:
+    assert_type(approved, hf.Signal[bool])
+    assert_type(await run.send(approved, True), bool)
+    await run.send(rated, 1)
+    await run.send(stopped)
+    await run.send("anything", {"at": "all"}, dedup="a")
+    await run.send("nothing")
+
+
+async def received() -> None:
+    assert_type(await hf.receive(approved), bool)
+    assert_type(await hf.receive(("go", str)), str)
+    print(f"{await hf.receive(rated)}", await hf.receive(rated))
 
 
 # around a run
@@ -352,7 +374,12 @@ def script(url: str) -> str:
     assert_type(shout.__name__, str)
     answer = hf.run(newsletter("tides"), id="issue-7", url=url)
     assert_type(answer, str)
+    assert_type(asyncio.run(hf.arun(newsletter("tides"), id="issue-7", url=url)), str)
     return answer
+
+
+def apps(folder: Path) -> list[hf.Holdfast]:
+    return [hf.connect(folder / "runs.db"), hf.connect(agents=shout), hf.connect(agents=(shout, research))]
 
 
 async def service(url: str) -> None:
@@ -362,15 +389,20 @@ async def service(url: str) -> None:
         assert_type(run, hf.Run[str])
         assert_type(await run.result(), str)
         assert_type(await run.result(timeout=5), str)
+        assert_type(await run.result(timeout=timedelta(minutes=5)), str)
         assert_type(await run.status(), hf.Status)
         assert_type(await run.info(), hf.RunInfo)
         assert_type(await run.receipts(), list[hf.Receipt])
         assert_type(run.token, str)
         assert_type(app.get(run.token), hf.Run[Any])
+        assert_type(app.get(run.token, shout), hf.Run[str])
+        assert_type(await app.get(run.token, shout).result(), str)
         assert_type(await app.resume(run.token), hf.Run[Any])
         assert_type(await app.resume(run_id=run.id, thread_id=run.thread_id), hf.Run[Any])
         assert_type(await app.find("@last"), hf.Run[Any])
         assert_type(await app.runs(status="done", limit=5), list[hf.RunInfo])
+        assert_type(await app.runs(status=hf.Status.done, since=timedelta(days=1), agent="shout"), list[hf.RunInfo])
+        assert_type(await app.pause_all(queue="mail", since=3600), list[str])
         anything: list[hf.Run[object]] = [run, await app.start(research("b", depth=1))]
         calls: Sequence[hf.Call[object]] = [shout("c"), research("c", depth=1)]
         anything += [await app.start(call) for call in calls]

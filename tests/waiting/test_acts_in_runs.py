@@ -116,7 +116,6 @@ def plain(name: str, /, *args: Any, **kwargs: Any) -> None:
 
 for method in ("info", "status", "history", "states", "receipts", "verify_journal"):
     plain(f"Run.{method}")
-plain("Run.ended", None, run_id="ends")
 plain("Run.in_doubt", run_id="doubts")
 plain("Run.questions", run_id="asks")
 plain("Run.result", run_id="ends")
@@ -126,7 +125,6 @@ plain("Run.cancel")
 plain("Run.send", "value", 5)
 plain("Run.interrupt", "hello")
 plain("Run.retry", run_id="fails")
-plain("Run.result_or_needs", run_id="ends")
 plain("Holdfast.start", takes(1))
 plain("Holdfast.resume", "paused")
 plain("Holdfast.find", "target")
@@ -239,7 +237,7 @@ def test_what_is_public_and_no_coroutine_has_no_effect() -> None:
         for name, member in inspect.getmembers(cls, callable)
         if not name.startswith("_") and not inspect.iscoroutinefunction(member)
     }
-    assert others == {"Holdfast.get", "Question.of"}
+    assert others == {"Holdfast.get"}
 
 
 async def snapshot(app: hf.Holdfast) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.app import run_async
+from holdfast.app import arun
 from holdfast.model import Kind
 from holdfast.verbs.child import Agent
 from tests.eventually import eventually
@@ -254,7 +254,7 @@ def test_a_verdict_that_comes_while_a_run_is_being_blocked_has_it_wait_for_its_q
             await run.resume()
             await eventually(lambda: "slow" in world.begun)
             world.gate("ships").set()  # which the journal does not have: the run is blocked once its effect has ended
-            await eventually(lambda: (here := app.executor.local(run.id)) is not None and here.run.dead)
+            await eventually(lambda: (here := app._here.local(run.id)) is not None and here.run.dead)
             await app.pause_queue("one")
             (doubt,) = await run.in_doubt()
             await doubt.resolve(hf.landed(None))
@@ -314,7 +314,7 @@ def test_a_process_with_one_run_waits_for_the_queue_as_well_and_says_so(
         world.gate("it").set()
         async with hf.connect(url) as client:
             await client.pause_queue("one")
-            running: asyncio.Task[Any] = asyncio.create_task(run_async(works("it"), id="r", thread_id=None, url=url))
+            running: asyncio.Task[Any] = asyncio.create_task(arun(works("it"), id="r", thread_id=None, url=url))
             await eventually(lambda: "run.held_back" in caplog.text)
             assert "queue 'one' is paused" in caplog.text
             assert (await client.get("r").info()).status == "queued"

@@ -225,7 +225,7 @@ def test_whoever_acts_on_a_schedule_that_is_ahead_puts_it_right(
 def test_a_queue_that_is_declared_resumed_or_held_again_is_put_right(place: Place) -> None:
     async def main() -> None:
         async with hf.connect(place.url) as app:
-            own = app.executor.queues
+            own = app._here.queues
             await app.queue("q", rate=(3, 60))
             clock.shift_us(FAR * DAY_US)
             assert await own.reserve({"q": 3}, clock.now_us()) == {"q": 3}

@@ -223,7 +223,8 @@ def test_an_unknown_time_zone_is_refused(tz: str) -> None:
 
 def test_without_a_time_zone_database_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     before = zoneinfo.TZPATH
-    monkeypatch.setitem(sys.modules, "tzdata", None)
+    for name in {"tzdata", *(each for each in sys.modules if each.startswith("tzdata."))}:
+        monkeypatch.setitem(sys.modules, name, None)
     zoneinfo.reset_tzpath(to=[])
     zoneinfo.ZoneInfo.clear_cache(only_keys=["Antarctica/Troll"])  # other tests compare zones that they have
     try:

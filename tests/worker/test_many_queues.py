@@ -34,7 +34,7 @@ async def close(app: hf.Holdfast, queue: str, how: str) -> None:
     if how == "paused":
         await app.pause_queue(queue)
     else:
-        await app.executor.queues.hold(queue, clock.now_us() + 86_400_000_000)
+        await app._here.queues.hold(queue, clock.now_us() + 86_400_000_000)
 
 
 @pytest.mark.parametrize("how", ["paused", "held"])

@@ -215,21 +215,19 @@ def test_limits_can_be_changed_without_opening_what_is_paused_or_held(tmp_path: 
 
 
 def test_a_queue_without_limits_can_be_declared_and_is_listed(tmp_path: Path) -> None:
-    async def count(name: str) -> tuple[int, int]:
-        return len(name), 2
-
     async def main() -> None:
         async with opened(lambda: SqliteStore(tmp_path / "s.db")) as store:
             mine = Queues(store)
             await mine.set("plain", concurrency=None, per_key=None, rate=None)
             await mine.hold("held", NOW + SECOND)
+            await store.create(new_run(queue="held", status=Status.queued), owner=None)
             until = datetime.fromtimestamp(NOW // SECOND + 1, UTC)
-            assert await mine.infos(count) == [
-                queues.QueueInfo("held", None, None, None, False, until, queued=4, running=2),
-                queues.QueueInfo("plain", None, None, None, False, None, queued=5, running=2),
+            assert await mine.infos() == [
+                queues.QueueInfo("held", None, None, None, False, until, queued=1, running=0),
+                queues.QueueInfo("plain", None, None, None, False, None, queued=0, running=0),
             ]
             clock.freeze(NOW + 2 * SECOND)
-            assert (await mine.infos(count))[0].held_until is None
+            assert (await mine.infos())[0].held_until is None
 
     asyncio.run(main())
 

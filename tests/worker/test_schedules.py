@@ -308,6 +308,7 @@ def test_a_run_is_started_at_each_instant_with_what_was_declared(tmp_path: Path)
             run_id=RunId("s:1:20261116T130000Z"),
             queue="night",
             tags={"schedule": "s", "instant": "20261116T130000Z"},
+            scheduled_at=NOON + HOUR,
         )
         assert starts.new == ["s:1:20261116T130000Z", "s:1:20261116T140000Z"]
         assert await schedules.next_due() == NOON + 3 * HOUR

@@ -5,6 +5,7 @@ stdout carries data, stderr everything else. A command returns its exit code; er
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ import click
 
 from holdfast.cli.failure import report
 from holdfast.cli.setup import Setup, common_options
+from holdfast.hints import hint
+from holdfast.version import VERSION
 
 #: name: (module, object, what it does)
 COMMANDS = {
@@ -53,6 +56,47 @@ COMMANDS = {
     "version": ("version", "version_command", "Print the version."),
 }
 
+#: The commands by what they are for; what the list of commands looks like.
+SECTIONS = {
+    "Execute runs": ("run", "resume", "retry", "pause", "cancel"),
+    "Look at runs": ("runs", "show", "watch"),
+    "Tell runs something": ("send", "emit", "interrupt"),
+    "Decide what runs ask": ("questions", "answer", "decline", "in-doubt", "resolve"),
+    "Workers, and what starts runs": ("worker", "workers", "health", "queues", "schedules", "fire", "triggers"),
+    "Look after the store": ("copy", "prune", "retention", "verify", "migrate", "backup"),
+    "This installation": ("doctor", "demo", "completion", "version"),
+}
+
+#: What the same thing is called elsewhere.
+OTHER_WORDS: dict[str, tuple[str, ...]] = {
+    "start": ("run", "worker"),
+    "exec": ("run",),
+    "execute": ("run",),
+    "list": ("runs",),
+    "ls": ("runs",),
+    "ps": ("runs", "workers"),
+    "status": ("show", "runs"),
+    "history": ("show",),
+    "log": ("show",),
+    "logs": ("show",),
+    "tail": ("watch",),
+    "stop": ("pause", "cancel"),
+    "kill": ("cancel",),
+    "continue": ("resume",),
+    "signal": ("send",),
+    "approve": ("answer",),
+    "reject": ("answer", "decline"),
+    "ask": ("questions",),
+    "doubts": ("in-doubt",),
+    "settle": ("resolve",),
+    "cron": ("schedules",),
+    "delete": ("prune",),
+    "rm": ("prune",),
+    "check": ("verify", "doctor"),
+    "upgrade": ("migrate",),
+    "move": ("copy",),
+}
+
 
 class LazyGroup(click.Group):
     """Knows the names and one line about each command; imports the one that is used."""
@@ -72,14 +116,49 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            raise click.UsageError(f"There is no command {args[0]!r}.{_meant(args)}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+        longest = max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(longest), COMMANDS[name][2]) for name in names])
+
+
+def _meant(args: Sequence[str]) -> str:
+    """What somebody meant who typed something that is no command: the nearest ones, or `run` for a file."""
+    given = args[0]
+    if given == "help":
+        return " All commands: holdfast --help; one: holdfast COMMAND --help"
+    if given.partition(":")[0].endswith(".py"):
+        return f" To execute the agent in a file: {hint('run', *args)}"
+    word = given.lower().replace("_", "-")
+    known = {**{name: (name,) for name in COMMANDS}, **OTHER_WORDS}
+    begun = [name for name in COMMANDS if len(word) > 1 and name.startswith(word)]
+    found = [word] if word in known else begun[:2] or difflib.get_close_matches(word, known, n=2, cutoff=0.6)
+    near = dict.fromkeys(name for each in found for name in known[each])
+    return f" Did you mean {' or '.join(f'`{hint(name)}`' for name in near)}?" if near else ""
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        print(f"holdfast {VERSION}")
+        ctx.exit()
 
 
 @click.group(
     cls=LazyGroup,
-    params=common_options(),
+    params=[
+        *common_options(),
+        click.Option(
+            ["--version"], is_flag=True, expose_value=False, callback=_print_version, help="Print the version and exit."
+        ),
+    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 not found, 5 conflict, 6 integrity failure, "
     "7 a person is needed, 8 an effect is in doubt, 124 --timeout, 130 Ctrl-C.",

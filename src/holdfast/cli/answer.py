@@ -18,6 +18,7 @@ from holdfast.cli.prompts import can_ask
 from holdfast.cli.questions import decided_text, detail, question_of
 from holdfast.cli.selection import actor_options
 from holdfast.cli.setup import Setup, command
+from holdfast.cli.takers import advice_for, tell
 from holdfast.cli.text import clean, to_json
 from holdfast.people import Question
 
@@ -52,14 +53,14 @@ def answer_command(
     if bool(words) + yes + no + (json_value is not None) > 1:
         raise Failure("Say the answer once: VALUE, --yes, --no or --json-value.", USAGE)
 
-    async def work(app: Holdfast) -> tuple[Question, Any]:
+    async def work(app: Holdfast) -> tuple[Question, Any, str]:
         question = await question_of(app, given)
         check_open(question)
         value = _value(setup, question, words, yes, no, json_value)
         await question.answer(value, by=by, note=note)
-        return question, value
+        return question, value, await advice_for(app, question.run_id)
 
-    question, value = with_app(setup, work)
+    question, value, advice = with_app(setup, work)
     if setup.is_json:
         print(
             to_json(
@@ -74,6 +75,7 @@ def answer_command(
         )
     else:
         print(clean(f"Answered {question.id}; run {question.run_id} goes on with it.", one_line=True))
+    tell(advice)
     return 0
 
 

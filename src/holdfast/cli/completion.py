@@ -16,9 +16,10 @@ def completion_command(ctx: click.Context, setup: Setup, shell: str) -> int:
     """Print the completion script for a shell.
 
     \b
-    bash:  eval "$(holdfast completion bash)"        in ~/.bashrc
-    zsh:   eval "$(holdfast completion zsh)"         in ~/.zshrc
-    fish:  holdfast completion fish > ~/.config/fish/completions/holdfast.fish
+    ~/.bashrc:  eval "$(holdfast completion bash)"
+    ~/.zshrc:   eval "$(holdfast completion zsh)"
+    ~/.config/fish/config.fish:
+                holdfast completion fish | source
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -15,10 +15,10 @@ from holdfast.cli.bars import Bar
 from holdfast.cli.clients import complete_agent
 from holdfast.cli.failure import CONFLICT, INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.lists import Listed, line_of, show_list
-from holdfast.cli.setup import Setup, command, warn_of_password
+from holdfast.cli.setup import Setup, command, status_option, warn_of_password
 from holdfast.cli.stores import check_exists, complete_run
 from holdfast.cli.text import clean, count, to_json
-from holdfast.config import Settings, checked_url
+from holdfast.config import Settings
 from holdfast.model import FINAL, RunRow, Status
 from holdfast.moving import Carrier, Outcome, Transfer
 from holdfast.store import open_store
@@ -42,13 +42,7 @@ _EXPLAINED = 5  #: a table has no room for why a run was refused
 @click.argument("to_url", metavar="TO")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--agent", metavar="NAME", shell_complete=complete_agent, help="All runs of an agent.")
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice([each.value for each in Status]),
-    help="All runs that stand so; may be repeated.",
-)
+@status_option(Status, "All runs that stand so")
 @click.option("--move", is_flag=True, help="Take the runs away from FROM; the only way for unfinished ones.")
 @click.option("--seize", is_flag=True, help="With --move: also runs that a live worker has. It can write nothing more.")
 @click.option(
@@ -75,8 +69,8 @@ def copy_command(
     detail.
 
     \b
-    holdfast copy .holdfast/holdfast.db postgresql://me@db/agents issue-7 --move
-    holdfast copy old.db new.db --agent newsletter --status done
+    holdfast copy old.db postgresql://me@db/agents r7 --move
+    holdfast copy old.db new.db --agent letter --status done
     """
     if runs and (agent or statuses):
         raise Failure("Name the runs, or give --agent or --status; not both.", USAGE)
@@ -107,7 +101,7 @@ def copy_command(
 
 @asynccontextmanager
 async def _opened(url: str, *, read_only: bool) -> AsyncIterator[Store]:
-    store = open_store(checked_url(url), settings=Settings())
+    store = open_store(url, settings=Settings())
     await store.open(read_only=read_only)
     try:
         yield store

@@ -11,6 +11,7 @@ from holdfast.cli.clients import complete_question, with_app
 from holdfast.cli.questions import question_of
 from holdfast.cli.selection import actor_options
 from holdfast.cli.setup import Setup, command
+from holdfast.cli.takers import advice_for, tell
 from holdfast.cli.text import clean, to_json
 from holdfast.people import Question
 
@@ -24,15 +25,16 @@ def decline_command(setup: Setup, given: str, note: str, by: str | None) -> int:
     The agent gets the error Declined, with the note. Exit code 5: it was decided already, or shows something else now.
     """
 
-    async def work(app: Holdfast) -> Question:
+    async def work(app: Holdfast) -> tuple[Question, str]:
         question = await question_of(app, given)
         check_open(question)
         await question.decline(by=by, note=note)
-        return question
+        return question, await advice_for(app, question.run_id)
 
-    question = with_app(setup, work)
+    question, advice = with_app(setup, work)
     if setup.is_json:
         print(to_json({"question": question.id, "run": question.run_id, "by": control.actor(by), "note": note}))
     else:
         print(clean(f"Declined {question.id}; run {question.run_id} is told so.", one_line=True))
+    tell(advice)
     return 0

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -15,11 +15,11 @@ from holdfast.cli.failure import FAILED, INTEGRITY, NOT_FOUND, OK, Failure, code
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import check_exists, shown_url, with_store
 from holdfast.cli.text import clean, count, paint, size, to_json
-from holdfast.cli.verify import is_damage
 from holdfast.doubts import all_doubts
 from holdfast.errors import HoldfastError
 from holdfast.model import Privacy, RunFilter, WorkerId
 from holdfast.store.base import Store
+from holdfast.store.problems import Concern, Problem
 from holdfast.version import VERSION
 
 _BIG_WAL = 256 * 1024 * 1024
@@ -119,24 +119,32 @@ async def _look(store: Store) -> list[Finding]:
     workers = await store.workers()
     alive = sum(worker.id not in dead for worker in workers)
     found.append(Finding("workers", Grade.ok, f"{alive} alive, {len(workers) - alive} dead"))
-    if is_server:
-        found += [Finding("server", _grade(p), p) for p in problems if not is_damage(p)]
-    else:
-        found += [Finding("permissions", Grade.warning, p) for p in problems if "can be accessed by others" in p] or [
-            Finding("permissions", Grade.ok, "readable by its owner only")
-        ]
-    found += [Finding("integrity", Grade.bad, p) for p in problems if is_damage(p)] or [
-        Finding("integrity", Grade.ok, "no problem found")
-    ]
+    found += _problems(facts, problems, is_server=is_server)
     found += await _left(store, frozenset(dead))
     if store.trouble:
         found.append(Finding("writer", Grade.bad, store.trouble))
     return found
 
 
-def _grade(problem: str) -> Grade:
-    """What can lose data is bad."""
-    return Grade.bad if "fsync=" in problem or "full_page_writes=" in problem else Grade.warning
+def _problems(facts: Facts, problems: Sequence[Problem], *, is_server: bool) -> list[Finding]:
+    """What is wrong, and what was looked at and is not."""
+    if is_server:
+        shown = {Concern.loss: "server", Concern.place: "server", Concern.access: "server"}
+        sound = {}
+    else:  # a file's place is told with what is around it
+        shown = {Concern.access: "permissions", Concern.owner: "owners"}
+        sound = {
+            Concern.access: "readable by its owner only",
+            Concern.owner: f"its files are those of {facts.get('owner', 'unknown')}",
+        }
+    shown[Concern.damage], sound[Concern.damage] = "integrity", "no problem found"
+    found = []
+    for concern, what in shown.items():
+        grade = Grade.bad if concern in (Concern.damage, Concern.loss) else Grade.warning
+        found += [Finding(what, grade, each.text) for each in problems if each.concern is concern] or (
+            [Finding(what, Grade.ok, sound[concern])] if concern in sound else []
+        )
+    return found
 
 
 def _file(store: Store, facts: Facts) -> list[Finding]:

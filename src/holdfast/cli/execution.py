@@ -7,34 +7,59 @@ import io
 import json
 import os
 import shutil
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, redirect_stdout, suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+import click
 
-import holdfast
 from holdfast.app import Holdfast
 from holdfast.cli.failure import INTERRUPTED, OK, TIMEOUT, code_of
+from holdfast.cli.lists import due_text
+from holdfast.cli.plain import jsonable
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import SHAPES, clean, duration, paint, shorten, to_json
-from holdfast.clock import monotonic_us
+from holdfast.cli.text import SHAPES, clean, duration, folded, paint, shorten, to_json
+from holdfast.clock import monotonic_us, now_us
 from holdfast.config import Settings, store_url
-from holdfast.errors import CorruptJournal, RunError, RunFailed
+from holdfast.errors import CorruptJournal, NeedsHuman, RunError, RunFailed
 from holdfast.handle import Run
-from holdfast.history import info_of
-from holdfast.model import Kind, RunId, Status
+from holdfast.history import as_time, info_of
+from holdfast.interruption import Interruption, left_safe
+from holdfast.model import Kind, RunId, RunRow, Status
+from holdfast.needs import Needs, needs_of
 from holdfast.store.base import Store
+from holdfast.tracebacks import carries
 from holdfast.verbs.child import Agent
 from holdfast.worker.executor import Executor
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _REFRESH_S = 0.2
-_PATIENCE_S = 0.5
 _GRACE_S = 5.0
 _TRACEBACK_LINES = 12
-_OWN_FRAMES = (os.path.dirname(holdfast.__file__) + os.sep, "concurrent/futures/thread.py", "/asyncio/")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """For how long a command waits for a run."""
+
+    timeout_s: float | None
+    stays: bool  #: also for what somebody has to do, however long that takes
+
+
+def patience_options(function: F) -> F:
+    """Give a command --timeout and --wait."""
+    function = click.option(
+        "--wait",
+        "stays",
+        is_flag=True,
+        help="Stay while the run waits for a person or a signal. [default: only if something is due within a minute]",
+    )(function)
+    return click.option(
+        "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
+    )(function)
 
 
 @asynccontextmanager
@@ -42,72 +67,54 @@ async def executing(setup: Setup, agents: Iterable[Agent[..., Any]]) -> AsyncIte
     """An executor that takes up nothing by itself: the user asked for one run, not for all that are left over."""
     app = Holdfast(store_url(setup.db), agents=tuple(agents), concurrency=100, settings=Settings(), only_own=True)
     async with app:
-        yield app.executor
+        yield app._here
 
 
 class Attempt:
     """One `run` or `resume`: remembers which run it is about, whatever happens to it."""
 
-    def __init__(self, setup: Setup, again: Callable[..., str]) -> None:
+    def __init__(self, setup: Setup, again: Callable[..., str], patience: Patience) -> None:
         self._setup = setup
+        self._patience = patience
         self._again = again  #: the command that goes on with a run, with more options
         self.run_id: str | None = None
         self.exit_code = OK
-        self._interrupts = 0
+        self._interruption = Interruption(lambda: f"Interrupted; {self._left_safe()}")
+        self._told: set[str] = set()  #: needs that the user knows of
 
     def execute(self, work: Callable[[Attempt], Coroutine[Any, Any, str | None]]) -> int:
         """Do the work; the exit code. What the user's code prints goes to stderr: stdout is for the result."""
         try:
             with redirect_stdout(_UserOutput()):
-                outcome = asyncio.run(self._interruptible(work))
+                outcome = asyncio.run(self._interruption.guard(work(self)))
         except (asyncio.CancelledError, KeyboardInterrupt):
             if self.run_id is None:
                 raise KeyboardInterrupt from None
-            self._clear()
-            self._say(f"Interrupted; {self._left_safe()}")
+            self._say(self._interruption.told())
             return INTERRUPTED
         if outcome is not None:
             print(outcome)
         return self.exit_code
 
-    async def _interruptible(self, work: Callable[[Attempt], Coroutine[Any, Any, str | None]]) -> str | None:
-        """The first Ctrl-C stops in good order, which waits for `def` bodies; the second leaves at once, as a crash."""
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
-
-        def stop() -> None:
-            task.cancel()
-            loop.call_later(_PATIENCE_S, lambda: self._say("Waiting for a call to end; Ctrl-C again leaves at once."))
-
-        def interrupted(number: int, frame: object) -> None:
-            if self._interrupts:
-                self._say(f"Interrupted; {self._left_safe()}")
-                os._exit(INTERRUPTED)
-            self._interrupts += 1
-            loop.call_soon_threadsafe(stop)
-
-        signal.signal(signal.SIGINT, interrupted)
-        return await work(self)
-
-    async def outcome(self, run: Run[Any], store: Store, timeout_s: float | None) -> str | None:
+    async def outcome(self, run: Run[Any], store: Store) -> str | None:
         """Wait for the end; what to print on stdout. Sets the exit code and tells the rest on stderr."""
-        self.run_id = run.id
+        self.run_id, timeout_s = run.id, self._patience.timeout_s
         watcher = asyncio.create_task(self._show_progress(run, store)) if self._shows_progress else None
         try:
-            value = await run.result_or_needs(timeout=timeout_s)
+            value = await run._result_or_needs(timeout_s, tell=self._hear, stays=self._patience.stays)
         except TimeoutError:
             self.exit_code = TIMEOUT
-            self._clear()
             self._say(f"Still not done after {timeout_s:g} s; {self._left_safe()}")
             told = await self._as_json(run, store, {}) if self._setup.is_json else None
             asyncio.get_running_loop().call_later(_GRACE_S, self._leave_now, told)
             return told
         except (RunError, CorruptJournal) as error:
-            self._clear()
             self.exit_code = code_of(error)
             await self._tell(error, run, store)
-            error_dict = {"error": {"type": type(error).__name__, "message": str(error)}}
-            return await self._as_json(run, store, error_dict) if self._setup.is_json else None
+            said = {"type": type(error).__name__, "message": str(error)}
+            if isinstance(error, NeedsHuman):
+                said["command"] = error.command
+            return await self._as_json(run, store, {"error": said}) if self._setup.is_json else None
         finally:
             if watcher is not None:
                 watcher.cancel()
@@ -126,8 +133,7 @@ class Attempt:
         os._exit(TIMEOUT)
 
     async def _as_json(self, run: Run[Any], store: Store, more: dict[str, Any]) -> str:
-        row = await store.run(RunId(run.id))
-        assert row is not None
+        row = await _row(run, store)
         return to_json(
             {"id": row.id, "token": f"{row.id}@{row.thread_id}", "agent": row.agent, "status": row.status, **more}
         )
@@ -140,7 +146,7 @@ class Attempt:
         self._say(clean(f"Run {run.id}  (thread {run.thread_id})"))
 
     def _left_safe(self) -> str:
-        return f"run {clean(str(self.run_id))} is left safe. Go on with: {self._again(str(self.run_id))}"
+        return left_safe(clean(str(self.run_id)), self._again(str(self.run_id)))
 
     async def _tell(self, error: Exception, run: Run[Any], store: Store) -> None:
         self._say(clean(str(error)))
@@ -150,8 +156,25 @@ class Attempt:
                 self._say(paint(clean(trace), "dim", self._setup.has_color(sys.stderr)))
             self._say(f"What was done is kept. When the cause is mended: {self._again(run.id, '--retry')}")
 
+        if isinstance(error, NeedsHuman) and await run.status() is not Status.paused:
+            needs = await needs_of(store, await _row(run, store))
+            due = f"Nothing else is due before {_due_text(needs)}. " if needs.due_us is not None else ""
+            self._say(f"{due}With --wait, this command waits. To go on after that: {self._again(run.id)}")
+
+    def _hear(self, needs: Needs) -> None:
+        """What the run needs while this command waits for it: each need is told once, by whoever can meet it."""
+        new = [need for need in needs.open if need.key not in self._told]
+        if not new or (needs.is_far and not self._patience.stays):
+            return  # nothing that is not known, or it is told at the end
+        self._told.update(need.key for need in new)
+        for need in new:
+            self._say(clean(need.text))
+        until = f" until {_due_text(needs)}" if needs.due_us is not None else ""
+        self._say(f"Waiting for it{until}; Ctrl-C leaves the run safe.")
+
     def _say(self, text: str) -> None:
-        print(text, file=sys.stderr)
+        self._clear()  # the line of progress may be drawn between two sentences
+        print(folded(text, sys.stderr), file=sys.stderr)
 
     # progress
 
@@ -181,6 +204,17 @@ class Attempt:
             await asyncio.sleep(_REFRESH_S)
 
 
+async def _row(run: Run[Any], store: Store) -> RunRow:
+    row = await store.run(RunId(run.id))
+    assert row is not None
+    return row
+
+
+def _due_text(needs: Needs) -> str:
+    assert needs.due_us is not None
+    return due_text(as_time(needs.due_us), now=as_time(now_us()))
+
+
 class _UserOutput(io.TextIOBase):
     """What the user's code prints: on stderr, on lines of its own."""
 
@@ -198,13 +232,6 @@ class _UserOutput(io.TextIOBase):
         sys.stderr.flush()
 
 
-def jsonable(value: Any) -> Any:
-    """A result as JSON has it; what JSON does not know is shown as text."""
-    with suppress(PydanticSerializationError, ValueError):
-        return to_jsonable_python(value, fallback=str)
-    return str(value)
-
-
 async def _traceback(run: Run[Any], store: Store) -> str:
     """The last lines of where the agent failed, without our own frames."""
     for record in reversed(await store.records(RunId(run.id))):
@@ -220,7 +247,7 @@ def _without_own_frames(lines: list[str]) -> list[str]:
     is_own = False
     for line in lines:
         if line.startswith("  File "):
-            is_own = any(place in line for place in _OWN_FRAMES)
+            is_own = carries(line)
         if not is_own:
             kept.append(line)
     return kept

@@ -10,7 +10,7 @@ import traceback
 import click
 
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import clean, paint
+from holdfast.cli.text import clean, folded, paint
 from holdfast.errors import (
     AlreadyDecided,
     AlreadySettled,
@@ -120,4 +120,4 @@ def _label(setup: Setup) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(folded(text, sys.stderr), file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, shorten, width
 from holdfast.cli.timeline import Line, fitted, timeline_lines
 from holdfast.cli.waits import needs_answer, now_of
-from holdfast.hints import hint, resume_hint
+from holdfast.hints import answer_hint, hint, resume_hint, send_hint
 from holdfast.history import RunInfo, TimelineItem
 from holdfast.model import Status
 
@@ -194,7 +194,9 @@ def _aligned(text: str, columns: int, is_right: bool) -> str:
 # one run
 
 
-def run_lines(info: RunInfo, timeline: list[TimelineItem], at: datetime, columns: int, rows: int) -> list[Line]:
+def run_lines(
+    info: RunInfo, timeline: list[TimelineItem], at: datetime, columns: int, rows: int, *, source: str | None = None
+) -> list[Line]:
     """One run: how it stands, its latest history, and what to do if it needs somebody."""
     shape, word, style = LOST if info.is_lost else SHAPES[info.status]
     now = clean(now_of(info, now=at), one_line=True)
@@ -212,7 +214,7 @@ def run_lines(info: RunInfo, timeline: list[TimelineItem], at: datetime, columns
     if share is not None and not info.status.is_final:
         second = [(bar(share, 20), "green"), ("  ", ""), *second]
     head += [second, []]
-    foot = [[(text, "bold")] for text in next_steps(info)]
+    foot = [[(text, "bold")] for text in next_steps(info, source)]
     body = list(timeline_lines(timeline, columns, now=at))
     room = max(3, rows - len(head) - len(foot) - 3)
     if len(body) > room:
@@ -221,14 +223,14 @@ def run_lines(info: RunInfo, timeline: list[TimelineItem], at: datetime, columns
     return [*(fitted(line, columns) for line in [*head, *body]), *([[]] if foot else []), *foot]
 
 
-def next_steps(info: RunInfo) -> list[str]:
-    """The commands with which a person lets it go on."""
+def next_steps(info: RunInfo, source: str | None) -> list[str]:
+    """The commands with which a person lets it go on; `source` is the file that it was last executed from."""
     run = info.id
     if info.is_lost:
-        return [resume_hint(run)]
+        return [resume_hint(run, source)]
     waits = (info.reason or {}).get("waits") or []
-    asked = [hint("answer", str(wait["question"])) for wait in waits if wait.get("question")]
-    expected = [hint("send", run, str(wait["name"]), "JSON") for wait in waits if wait.get("kind") == "signal"]
+    asked = [answer_hint(str(wait["question"])) for wait in waits if wait.get("question")]
+    expected = [send_hint(run, str(wait["name"])) for wait in waits if wait.get("kind") == "signal"]
     match info.status:
         case Status.waiting:
             return [*asked, *expected]
@@ -237,8 +239,8 @@ def next_steps(info: RunInfo) -> list[str]:
         case Status.paused:
             return [hint("resume", run)]
         case Status.blocked:
-            return [hint("show", run), hint("resume", run)]
+            return [hint("show", run), resume_hint(run, source)]
         case Status.failed:
-            return [hint("retry", run)]
+            return [resume_hint(run, source, options=("--retry",))]
         case _:
             return []

@@ -17,6 +17,11 @@ class Group(click.Group):
         super().__init__(*args, **{**kwargs, "invoke_without_command": True})
         self.params += common_options()
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        about = {name: (each.help or "").partition("\n")[0] for name, each in sorted(self.commands.items())}
+        with formatter.section("Commands"):
+            formatter.write_dl(list(about.items()))
+
     def act(self, name: str) -> Callable[[Callable[..., int | None]], Command]:
         """Make a function one of the group's commands."""
 

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from holdfast.cli.chorus import Voice
 from holdfast.cli.failure import USAGE, Failure
-from holdfast.clock import boot_id, monotonic_us
+from holdfast.clock import boot_id, is_of_another_boot, monotonic_us
 from holdfast.telemetry import warn
 
 _EVERY_S = 1.0
@@ -63,7 +63,8 @@ class Beat:
 
     def age_s(self) -> float | None:
         """How long ago it was; None if the machine was restarted since."""
-        return (monotonic_us() - self.sign_us) / 1e6 if self.boot_id == boot_id() else None
+        age_s = (monotonic_us() - self.sign_us) / 1e6
+        return None if age_s < 0 or is_of_another_boot(self.boot_id) else age_s
 
 
 class HeartbeatFile:

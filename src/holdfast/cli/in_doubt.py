@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from holdfast import control, doubts
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.show import ways_to_settle
+from holdfast.cli.show import doubt_facts, ways_to_settle
 from holdfast.cli.stores import run_argument, with_store
-from holdfast.cli.text import clean, duration, paint, shorten, to_json
+from holdfast.cli.text import clean, duration, paint, shorten, to_json, wrapped
 from holdfast.clock import now_us
 from holdfast.hints import resume_hint
 from holdfast.history import DoubtInfo, as_time
+from holdfast.journal.blocks import source_in
 from holdfast.model import RunRow
 from holdfast.store.base import Store
 
@@ -58,13 +59,14 @@ async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str
     hint = ""
     row = await control.find(store, given)
     if row.owner is not None and row.owner in await store.dead_workers():
-        hint = f" But run {row.id} was cut off: `{resume_hint(row.id)}` finds out what it left."
+        source = source_in(await store.records(row.id))
+        hint = f" But run {row.id} was cut off: `{resume_hint(row.id, source)}` finds out what it left."
     return [Doubt(row, info) for info in await doubts.doubts_of(store, row.id)], hint
 
 
 def _as_dict(doubt: Doubt) -> dict[str, object]:
     since = as_time(doubt.info.since).isoformat()
-    return {"run": doubt.run.id, "agent": doubt.run.agent, **doubt.info.as_dict(), "since": since}
+    return {"run": doubt.run.id, "agent": doubt.run.agent, **doubt_facts(doubt.info), "since": since}
 
 
 def _line(doubt: Doubt) -> str:
@@ -82,7 +84,7 @@ def _print_block(doubt: Doubt, has_color: bool) -> None:
     title = f"◈ {clean(run.id, one_line=True)}  {clean(info.key, one_line=True)}"
     print(f"{paint(title, 'magenta', has_color)}  {clean(run.agent, one_line=True)}, attempt {info.attempt}")
     print(f"  since      {since:%Y-%m-%d %H:%M:%S} ({age} ago)")
-    print(f"  cause      {shorten(clean(info.cause, one_line=True), columns)}")
+    print(wrapped(f"  cause      {clean(info.cause, one_line=True)}", columns + 13, indent=13))
     print(f"  arguments  {shorten(clean(info.args or '', one_line=True), columns)}")
     print(f"  key        {info.idempotency_key}")
     for label, step in zip(("settle", "", ""), ways_to_settle(run.id, info.key), strict=True):

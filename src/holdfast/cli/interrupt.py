@@ -9,9 +9,9 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.clients import with_app
-from holdfast.cli.execution import jsonable
 from holdfast.cli.failure import OK, TIMEOUT, Failure
 from holdfast.cli.given import read_json, text_of
+from holdfast.cli.plain import jsonable
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument
 from holdfast.cli.text import clean, to_json

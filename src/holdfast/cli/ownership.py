@@ -12,11 +12,13 @@ import pwd
 import stat
 from pathlib import Path
 
+from holdfast.store.sqlite_owners import user_name
+
 
 def foreign_why(found: os.stat_result) -> str:
     """Why a file or folder is not ours, to be told after its name; empty if it is."""
     if found.st_uid not in (0, os.geteuid()):
-        return f"belongs to {_user(found.st_uid)}"
+        return f"belongs to {user_name(found.st_uid)}"
     if found.st_mode & stat.S_IWOTH:
         return "can be written by everybody"
     if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid, found.st_uid):
@@ -41,13 +43,6 @@ def _is_own_group(gid: int, uid: int) -> bool:
     except KeyError:
         return False
     return group.gr_name == user.pw_name and not set(group.gr_mem) - {user.pw_name}
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
 
 
 def _group(gid: int) -> str:

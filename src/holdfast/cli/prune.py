@@ -12,7 +12,7 @@ from holdfast.cli.bars import Bar
 from holdfast.cli.clients import complete_agent, with_app
 from holdfast.cli.failure import OK
 from holdfast.cli.prompts import confirm
-from holdfast.cli.setup import Setup, command
+from holdfast.cli.setup import Setup, command, status_option
 from holdfast.cli.text import clean, count, size, to_json
 from holdfast.model import FINAL, Status
 from holdfast.retention import PruneResult
@@ -23,13 +23,7 @@ from holdfast.retention import PruneResult
     "--older-than", "older_than", metavar="AGE", required=True, help="Runs that ended longer ago: 30d, 12h, …"
 )
 @click.option("--agent", metavar="NAME", shell_complete=complete_agent, help="Only runs of this agent.")
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice([each.value for each in Status if each in FINAL]),
-    help="Only runs that ended so; may be repeated.",
-)
+@status_option((each for each in Status if each in FINAL), "Only runs that ended so")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
 @click.option("--forget", is_flag=True, help="Also remove what is left of runs that were pruned longer ago.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -50,7 +44,7 @@ def prune_command(
 
     \b
     holdfast prune --older-than 30d --dry-run
-    holdfast prune --older-than 7d --agent newsletter --status done --yes
+    holdfast prune --older-than 7d --status done --yes
     """
     length = age(older_than, "--older-than")
     status = [Status(each) for each in statuses]
@@ -70,7 +64,7 @@ def prune_command(
             result = await app.prune(older_than=length, agent=agent, status=status, forget=forget, progress=bar)
         finally:
             bar.wipe()
-        facts = await app.executor.store.statistics()
+        facts = await app._here.store.statistics()
         free = int(facts["free_pages"]) * int(facts["page_size"]) if "free_pages" in facts else None
         return result, free
 

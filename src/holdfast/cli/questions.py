@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +15,10 @@ from holdfast.cli.answers import how_to_answer
 from holdfast.cli.clients import complete_question, with_app
 from holdfast.cli.forms import fields_of, label_of, resolved, type_text
 from holdfast.cli.lists import Listed, ago, due_text, left_text, line_of, show_list, stamp
+from holdfast.cli.plain import untagged
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import complete_run
-from holdfast.cli.text import clean, count, paint, shorten, to_json
+from holdfast.cli.text import clean, count, paint, shorten, to_json, wrapped
 from holdfast.clock import now_us
 from holdfast.errors import RunNotFound
 from holdfast.hints import hint
@@ -75,10 +75,10 @@ def facts_of(question: Question) -> dict[str, Any]:
         "state": question.state,
         "kind": question.kind,
         "prompt": question.prompt,
-        "show": question.show,
+        "show": untagged(question.show),
         "options": question.options,
         "schema": question.schema,
-        "draft": question.draft,
+        "draft": untagged(question.draft),
         "asked_at": stamp(question.asked_at),
         "due_at": stamp(question.due_at),
         "decided_at": stamp(question.decided_at),
@@ -136,7 +136,7 @@ def detail(question: Question, columns: int, has_color: bool) -> Iterator[str]:
     yield paint(f"asked {ago(question.asked_at)} ago{due}", "dim", has_color)
     yield ""
     for line in clean(question.prompt).splitlines():
-        yield from textwrap.wrap(line, max(20, columns - 2)) or [""]
+        yield from wrapped(line, columns - 2).splitlines() or [""]
     yield from _block("shown", question.show, columns, has_color)
     yield from _block("draft", question.draft, columns, has_color)
     yield from _takes(question, columns, has_color)
@@ -213,11 +213,14 @@ async def question_of(app: Holdfast, given: str) -> Question:
     if given.startswith("q_"):
         return await app.question(given)
     try:
-        found = await (await app.find(given)).questions()
+        run = await app.find(given)
     except RunNotFound:
         return await app.question(given)
+    found = await run.questions()
+    if not found and (decided := await run.questions(only_open=False)):
+        return max(decided, key=lambda question: question.decided_at or question.asked_at)  # whoever acts on it is told
     if len(found) != 1:
-        raise RunNotFound(
-            f"Run {given} asks {count(len(found), 'question')}; name the one you mean. `holdfast questions` lists them."
-        )
+        which = "".join(f"\n  {each.id}  {each.prompt}" for each in found)
+        name = f"; name the one you mean:{which}" if found else "."
+        raise RunNotFound(f"Run {run.id} asks {count(len(found), 'question')}{name}")
     return found[0]

@@ -19,6 +19,7 @@ from holdfast.cli.text import clean, to_json
 from holdfast.codec import coder_for, encode_error
 from holdfast.errors import AlreadySettled, StepError
 from holdfast.hints import resume_hint
+from holdfast.journal.blocks import source_in
 from holdfast.model import RunId
 from holdfast.store.base import Store
 
@@ -50,7 +51,7 @@ def resolve_command(
     KEY is the call, as `holdfast in-doubt` shows it; it may be left out if the run has one effect in doubt.
 
     \b
-    holdfast resolve issue-7 publish#1 --happened 91 --note "PR is there"
+    holdfast resolve issue-7 publish#1 --happened 91
     holdfast resolve issue-7 --not-happened
     """
     verdict, words = _verdict(happened, not_happened, message)
@@ -64,11 +65,12 @@ def resolve_command(
     if not yes:
         confirm(f"{chosen} of run {run_id}: {words}. This is final.")
 
-    async def settle() -> None:
+    async def settle() -> str | None:
         async with existing_store(setup, read_only=False) as store:
             await doubts.resolve(store, run_id, chosen, verdict, attempt=attempt, by=by, note=note)
+            return source_in(await store.records(run_id))
 
-    asyncio.run(settle())
+    source = asyncio.run(settle())
     if setup.is_json:
         print(
             to_json(
@@ -77,7 +79,7 @@ def resolve_command(
         )
     else:
         print(clean(f"{chosen} of run {run_id}: {words}."))
-        print(f"The run goes on when a worker takes it up, or now: {resume_hint(run_id)}", file=sys.stderr)
+        print(f"The run goes on when a worker takes it up, or now: {resume_hint(run_id, source)}", file=sys.stderr)
     return 0
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import click
@@ -11,7 +9,7 @@ import click
 from holdfast import control
 from holdfast.app import Holdfast
 from holdfast.cli.clients import with_app
-from holdfast.cli.execution import Attempt, executing
+from holdfast.cli.execution import Attempt, Patience, executing, patience_options
 from holdfast.cli.failure import OK, USAGE, Failure
 from holdfast.cli.project import Project
 from holdfast.cli.selection import (
@@ -28,10 +26,12 @@ from holdfast.cli.selection import (
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, is_source, known_agents, split_source
 from holdfast.cli.stores import check_exists, complete_run, with_store
+from holdfast.cli.takers import advice_for, tell
 from holdfast.handle import Run
 from holdfast.hints import hint, resume_hint
 from holdfast.history import RunInfo
-from holdfast.model import Kind, RunRow, Status
+from holdfast.journal.blocks import source_in
+from holdfast.model import RunRow, Status
 from holdfast.store.base import Store
 
 _CUT_OFF = "a worker takes it over, or holdfast resume RUN FILE"
@@ -50,9 +50,7 @@ _ADVICE = {
 @click.option("--app", metavar="FILE", help="Where the agent's code is. [env: HOLDFAST_APP]")
 @click.option("--retry", is_flag=True, help="Open a failed or cancelled run again; what was done is kept.")
 @actor_options
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
-)
+@patience_options
 def resume_command(
     setup: Setup,
     given: tuple[str, ...],
@@ -65,6 +63,7 @@ def resume_command(
     note: str,
     by: str | None,
     timeout_s: float | None,
+    stays: bool,
 ) -> int:
     """Have runs go on where they were.
 
@@ -88,7 +87,9 @@ def resume_command(
         return _hand_over(setup, runs, filters, note, by)
     if not has_code and with_store(setup, lambda store: _is_held(store, runs[0])):
         return _hand_over(setup, runs, filters, note, by)
-    return execute_here(setup, runs[0], sources, app, retry=retry, note=note, by=by, timeout_s=timeout_s)
+    return execute_here(
+        setup, runs[0], sources, app, retry=retry, note=note, by=by, patience=Patience(timeout_s, stays)
+    )
 
 
 async def _is_held(store: Store, given: str) -> bool:
@@ -110,28 +111,15 @@ def _hand_over(setup: Setup, runs: list[str], filters: Filters, note: str, by: s
         advice = _CUT_OFF if was.is_lost else _ADVICE.get(was.status, "it goes on by itself")
         return was.status, f"not paused: {advice}", OK
 
-    async def work(client: Holdfast) -> tuple[list[Outcome], bool]:
+    async def work(client: Holdfast) -> tuple[list[Outcome], str]:
         outcomes = await act_on(client, await chosen(client, runs, filters, [Status.paused]), resume)
-        return outcomes, await has_worker(client)
+        queued = next((o.run.id for o in outcomes if o.status is Status.queued), None)
+        return outcomes, "" if queued is None else await advice_for(client, queued)
 
-    outcomes, is_worked = with_app(setup, work)
+    outcomes, advice = with_app(setup, work)
     code = report(setup, outcomes, nothing=f"No paused run ({filters}).", was_named=bool(runs))
-    if not is_worked and any(o.status is Status.queued for o in outcomes):
-        tell_no_worker(next(o.run.id for o in outcomes if o.status is Status.queued))
+    tell(advice)
     return code
-
-
-async def has_worker(client: Holdfast) -> bool:
-    """Is a worker alive that may take up what is queued?"""
-    return any(worker.alive for worker in await client.workers())
-
-
-def tell_no_worker(run_id: str) -> None:
-    """Nothing will happen by itself: say what to do."""
-    print(
-        f"No worker is alive to take it up. Start one: holdfast worker FILE; or execute it here: {resume_hint(run_id)}",
-        file=sys.stderr,
-    )
 
 
 # here
@@ -146,7 +134,7 @@ def execute_here(
     retry: bool,
     note: str,
     by: str | None,
-    timeout_s: float | None,
+    patience: Patience,
 ) -> int:
     """Execute one run in this process to its end."""
     check_exists(setup)
@@ -157,28 +145,20 @@ def execute_here(
             row = await control.find(executor.store, wanted)
             run = executor.handle(row.id, row.thread_id)
             if not row.status.is_final or retry:
-                _check_agent(row, agents, sources, project, await _last_source(executor.store, row))
+                _check_agent(row, agents, sources, project, source_in(await executor.store.records(row.id)))
             attempt.started(run)
             if retry and row.status in (Status.failed, Status.cancelled):
                 await run.retry(note=note, by=by)
             else:
                 await run.resume(note=note, by=by)
-            return await attempt.outcome(run, executor.store, timeout_s)
+            return await attempt.outcome(run, executor.store)
 
     def again(found: str, *options: str) -> str:
         if len(sources) == 1 and not app:
             return resume_hint(found, sources[0], options=options)
         return hint("resume", found, *sources, options=(*(("--app", app) if app else ()), *options))
 
-    return Attempt(setup, again).execute(work)
-
-
-async def _last_source(store: Store, row: RunRow) -> str:
-    """The file that the run was last executed from: to be named, not to be loaded, since a store is only data."""
-    for record in reversed(await store.records(row.id)):
-        if record.kind == Kind.claimed:
-            return str(json.loads(record.payload or "{}").get("source") or "FILE.py")
-    return "FILE.py"
+    return Attempt(setup, again, patience).execute(work)
 
 
 def _sorted_out(given: tuple[str, ...]) -> tuple[list[str], list[str]]:
@@ -192,13 +172,14 @@ def _sorted_out(given: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return runs, sources
 
 
-def _check_agent(row: RunRow, agents: Found, sources: list[str], project: Project, last: str) -> None:
+def _check_agent(row: RunRow, agents: Found, sources: list[str], project: Project, last: str | None) -> None:
     if row.agent not in agents:
         has = f"has {', '.join(agents)}" if agents else "was not given"
         ignored = f" ({project.ignored})" if project.ignored else ""
+        known = "It was last executed from this one: " if last is not None else "Like this: "
         raise Failure(
             f"Run {row.id} is of agent {row.agent!r}; its code {has}{ignored}. Give the file (or --app, HOLDFAST_APP). "
-            f"It was last executed from this one: {resume_hint(row.id, last)}",
+            f"{known}{resume_hint(row.id, last)}",
             USAGE,
         )
     for each in sources:

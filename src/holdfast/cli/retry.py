@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast import control
+from holdfast.cli.execution import Patience, patience_options
 from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.resume import execute_here
 from holdfast.cli.selection import actor_options
@@ -18,11 +19,9 @@ from holdfast.store.base import Store
 @run_argument()
 @click.argument("source", metavar="[FILE[:AGENT]]", required=False)
 @actor_options
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
-)
+@patience_options
 def retry_command(
-    setup: Setup, run: str, source: str | None, note: str, by: str | None, timeout_s: float | None
+    setup: Setup, run: str, source: str | None, note: str, by: str | None, timeout_s: float | None, stays: bool
 ) -> int:
     """Open a failed or cancelled run again.
 
@@ -40,4 +39,4 @@ def retry_command(
     if row.status not in (Status.failed, Status.cancelled):
         raise Failure(f"Run {row.id} is {row.status}; only failed and cancelled runs can be retried.", USAGE)
     sources = [] if source is None else [source]
-    return execute_here(setup, row.id, sources, None, retry=True, note=note, by=by, timeout_s=timeout_s)
+    return execute_here(setup, row.id, sources, None, retry=True, note=note, by=by, patience=Patience(timeout_s, stays))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.execution import Attempt, executing
+from holdfast.cli.execution import Attempt, Patience, executing, patience_options
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import call_of, one_agent
 from holdfast.hints import resume_hint
@@ -19,9 +19,7 @@ from holdfast.model import Status
 )
 @click.option("--id", "run_id", metavar="ID", help="Name the run; with an id that exists, go on with that run.")
 @click.option("--thread", "thread_id", metavar="ID", help="The thread the run belongs to.")
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
-)
+@patience_options
 def run_command(
     setup: Setup,
     source: str,
@@ -30,6 +28,7 @@ def run_command(
     run_id: str | None,
     thread_id: str | None,
     timeout_s: float | None,
+    stays: bool,
 ) -> int:
     """Execute an agent, or go on with the run that has this id.
 
@@ -52,9 +51,9 @@ def run_command(
                 await run.retry(note="run again")
             elif await run.status() in (Status.blocked, Status.in_doubt, Status.waiting):
                 await run.resume()
-            return await attempt.outcome(run, executor.store, timeout_s)
+            return await attempt.outcome(run, executor.store)
 
     def again(found: str, *options: str) -> str:
         return resume_hint(found, source, options=options)
 
-    return Attempt(setup, again).execute(work)
+    return Attempt(setup, again, Patience(timeout_s, stays)).execute(work)

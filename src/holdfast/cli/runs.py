@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.ages import age
 from holdfast.cli.clients import complete_defined
-from holdfast.cli.setup import Setup, command
+from holdfast.cli.setup import Setup, command, status_option
 from holdfast.cli.stores import with_store
 from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, table, to_json
 from holdfast.cli.waits import needs_answer, now_of
@@ -24,10 +24,11 @@ from holdfast.store.base import Store
 
 
 @command("runs")
-@click.option("--status", "statuses", multiple=True, type=click.Choice([*Status]), help="Only these; may be repeated.")
+@status_option(Status, "Only these")
 @click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @click.option("--thread", metavar="ID", help="Only runs of this thread.")
 @click.option("--queue", metavar="NAME", shell_complete=complete_defined("queue"), help="Only runs of this queue.")
+@click.option("--tag", "tags", metavar="NAME=VALUE", multiple=True, help="Only runs with this tag; may be repeated.")
 @click.option("--since", metavar="AGE", help="Only runs started within 30m, 12h, 7d, …")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--cursor", metavar="RUN", help="List on after this run (the last one of the page before).")
@@ -37,6 +38,7 @@ def runs_command(
     agent: str | None,
     thread: str | None,
     queue: str | None,
+    tags: tuple[str, ...],
     since: str | None,
     limit: int,
     cursor: str | None,
@@ -50,6 +52,7 @@ def runs_command(
         agent=agent,
         thread_id=None if thread is None else ThreadId(thread),
         queue=queue,
+        tags=tuple(_tag(each) for each in tags),
         since=None if since is None else now_us() - age(since, "--since") // timedelta(microseconds=1),
         limit=limit + 1,
         before_id=None if cursor is None else RunId(cursor),
@@ -70,6 +73,13 @@ def runs_command(
         for info, _ in infos:
             print(_line(info))
     return 0
+
+
+def _tag(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"a tag is NAME=VALUE; got {given!r}", param_hint="--tag")
+    return name, value
 
 
 def is_sound(row: RunRow) -> bool:

@@ -14,7 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.clients import complete_defined
 from holdfast.cli.failure import CONFLICT, OK, USAGE, Failure, code_of
 from holdfast.cli.lists import Listed, show_list
-from holdfast.cli.setup import Setup
+from holdfast.cli.setup import Setup, status_option
 from holdfast.cli.stores import complete_run
 from holdfast.cli.text import SHAPES, clean, count
 from holdfast.errors import HoldfastError
@@ -58,13 +58,7 @@ def filter_options(function: F) -> F:
     """Give a command --agent, --queue, --status and --all."""
     for option in (
         click.option("--all", "every", is_flag=True, help="All runs that it can be done to."),
-        click.option(
-            "--status",
-            "statuses",
-            multiple=True,
-            type=click.Choice([each.value for each in Status if each in UNFINISHED]),
-            help="All runs that stand so; may be repeated.",
-        ),
+        status_option((each for each in Status if each in UNFINISHED), "All runs that stand so"),
         click.option("--queue", metavar="NAME", shell_complete=complete_defined("queue"), help="All runs of a queue."),
         click.option("--agent", metavar="NAME", help="All runs of an agent."),
     ):

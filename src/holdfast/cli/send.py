@@ -9,6 +9,7 @@ from holdfast.cli.clients import with_app
 from holdfast.cli.given import value_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument
+from holdfast.cli.takers import advice_for, tell
 from holdfast.cli.text import clean, to_json
 
 
@@ -27,19 +28,21 @@ def send_command(setup: Setup, run: str, signal: str, value: str | None, dedup: 
 
     \b
     holdfast send issue-7 approved true
-    holdfast send issue-7 reply '"a text needs quotes"' --dedup mail-17
+    holdfast send issue-7 reply '"a text"' --dedup mail-17
     """
     sent = value_of(value, "the value")
 
-    async def work(app: Holdfast) -> tuple[str, bool]:
+    async def work(app: Holdfast) -> tuple[str, bool, str]:
         found = await app.find(run)
-        return found.id, await found.send(signal, sent, dedup=dedup, by=by)
+        is_new = await found.send(signal, sent, dedup=dedup, by=by)
+        return found.id, is_new, await advice_for(app, found.id)
 
-    run_id, is_new = with_app(setup, work)
+    run_id, is_new, advice = with_app(setup, work)
     if setup.is_json:
         print(to_json({"run": run_id, "signal": signal, "is_new": is_new, "dedup": dedup}))
     elif is_new:
         print(clean(f"Sent {signal} to run {run_id}.", one_line=True))
     else:
         print(clean(f"Run {run_id} has {signal} with the id {dedup} already; nothing was changed.", one_line=True))
+    tell(advice)
     return 0

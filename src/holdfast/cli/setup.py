@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 from holdfast.config import has_password
+from holdfast.hints import about_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +40,8 @@ class Setup:
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if parameter.name == "db" and (value or ctx.parent is None):
+        about_store(value)
     if value:
         assert parameter.name is not None
         if parameter.name == "db" and not ctx.resilient_parsing:
@@ -73,6 +76,19 @@ def common_options() -> list[click.Parameter]:
             ["--no-color"], is_flag=True, expose_value=False, callback=_keep, help="No colours. [env: NO_COLOR]"
         ),
     ]
+
+
+def status_option(statuses: Iterable[str], about: str) -> Callable[[F], F]:
+    """Give a command --status; the values stand in the help as words, since one long word does not fit a terminal."""
+    values = list(statuses)
+    return click.option(
+        "--status",
+        "statuses",
+        multiple=True,
+        type=click.Choice(values),
+        metavar="STATUS",
+        help=f"{about}; may be repeated: {', '.join(values)}.",
+    )
 
 
 class Command(click.Command):

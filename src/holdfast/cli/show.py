@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -13,14 +13,15 @@ import click
 from holdfast import control
 from holdfast.cli.failure import INTEGRITY, OK
 from holdfast.cli.frames import next_steps
+from holdfast.cli.plain import plain_note, plain_text, plain_value
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.story import story_of
-from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, paint, shorten, to_json
+from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, paint, shorten, to_json, wrapped
 from holdfast.cli.timeline import painted, timeline_lines, with_deciders
 from holdfast.cli.waits import now_of
 from holdfast.errors import HoldfastError
-from holdfast.hints import hint, resume_hint
+from holdfast.hints import hint
 from holdfast.history import (
     DoubtInfo,
     Receipt,
@@ -30,12 +31,17 @@ from holdfast.history import (
     info_of,
     receipts_of,
     timeline_of,
+    unrecorded_text,
 )
 from holdfast.journal.blobs import stored_text
+from holdfast.journal.blocks import source_in, told
 from holdfast.journal.tombstones import refuse_empty
 from holdfast.journal.verification import Verification, verify
 from holdfast.model import Kind, Record, RunId, RunRow, Status
 from holdfast.store.base import Store
+
+#: Records whose text is a note of ours, not a value of the user's.
+_OURS = frozenset({Kind.started, Kind.decided, Kind.attempt, Kind.settled, Kind.noted})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ def show_command(setup: Setup, run: str, journal: bool, story: bool) -> int:
     else:
         for item in shown.timeline:
             print(_line(item))
+        if shown.info.status is Status.blocked:
+            print("\n".join(map(clean, told(shown.info.id, shown.info.reason or {}))), file=sys.stderr)
     if not shown.verification.is_ok:
         print(f"✖ {clean(str(shown.verification.problem))}", file=sys.stderr)
         return INTEGRITY
@@ -105,12 +113,22 @@ async def _read(store: Store, given: str) -> Shown:
         records,
         with_deciders(timeline_of(row, records, is_lost=is_lost), asked),
         receipts_of(row, records),
-        in_doubt_of(row, records) if verification.is_ok else [],
+        await _doubts(store, row, records) if verification.is_ok else [],
         verification,
         await text_if_any(store, row.id, created) if verification.is_ok else created or "",
         await text_if_any(store, row.id, ended) if verification.is_ok else ended or "",
         _gone(row),
     )
+
+
+async def _doubts(store: Store, row: RunRow, records: list[Record]) -> list[DoubtInfo]:
+    found = in_doubt_of(row, records)
+    return [replace(each, args=await text_if_any(store, row.id, each.args)) for each in found]
+
+
+def doubt_facts(doubt: DoubtInfo) -> dict[str, Any]:
+    """An effect in doubt, for JSON."""
+    return {**doubt.as_dict(), "args": plain_value(doubt.args)}
 
 
 def _gone(row: RunRow) -> str:
@@ -128,14 +146,20 @@ async def text_if_any(store: Store, run_id: RunId, stored: str | None) -> str:
 
 def _as_dict(shown: Shown) -> dict[str, Any]:
     return {
-        "run": shown.info.as_dict(),
-        "input": shown.given,
-        "result": shown.result,
+        "run": _run_facts(shown.info),
+        "input": plain_value(shown.given),
+        "result": plain_value(shown.result),
         "timeline": [item.as_dict() for item in shown.timeline],
-        "in_doubt": [doubt.as_dict() for doubt in shown.doubts],
+        "in_doubt": [doubt_facts(doubt) for doubt in shown.doubts],
         "receipts": [receipt.as_dict() for receipt in shown.receipts],
         "verification": shown.verification.as_dict(),
     }
+
+
+def _run_facts(info: RunInfo) -> dict[str, Any]:
+    facts, reason = info.as_dict(), info.reason or {}
+    recorded = [{**each, "args": plain_value(each.get("args"))} for each in reason.get("recorded", [])]
+    return {**facts, "reason": {**reason, "recorded": recorded}} if recorded else facts
 
 
 def _line(item: TimelineItem) -> str:
@@ -152,7 +176,8 @@ def _print_table(shown: Shown, has_color: bool, columns: int) -> None:
     print(_header(shown, has_color))
     for label, text in (("input", shown.given), ("result", shown.result)):
         if text and text != "{}":
-            print(f"{paint(pad(label, 8), 'dim', has_color)}{shorten(clean(text, one_line=True), columns - 9)}")
+            value = clean(plain_text(text), one_line=True)
+            print(f"{paint(pad(label, 8), 'dim', has_color)}{shorten(value, columns - 9)}")
     print()
     for line in timeline_lines(shown.timeline, columns):
         print(painted(line, has_color))
@@ -160,8 +185,8 @@ def _print_table(shown: Shown, has_color: bool, columns: int) -> None:
         if lines:
             print()
         for text in lines:
-            print(shorten(text, columns - 1) if "holdfast" not in text else text)
-    for text in _next_lines(shown.info):
+            print(wrapped(text, columns - 1, indent=2) if "holdfast" not in text else text)
+    for text in _next_lines(shown):
         print(paint(text, "bold", has_color))
 
 
@@ -213,25 +238,19 @@ def _receipt_lines(receipts: list[Receipt]) -> list[str]:
         parts = [
             f"resume {number}: {count(receipt.replayed, 'call')} from the journal, {receipt.executed} executed",
             f"saved {' · '.join(saved)}" if saved else "",
+            unrecorded_text(receipt.unrecorded),
             "code changed" if receipt.code_changed else "",
         ]
         lines.append("↺ " + ", ".join(part for part in parts if part))
     return lines
 
 
-def _next_lines(info: RunInfo) -> list[str]:
-    if info.is_lost:
-        return ["", f"Go on with: {resume_hint(info.id)}"]
-    if info.status == "failed":
-        return ["", f"Try again with: {resume_hint(info.id, options=('--retry',))}"]
-    if info.status == "blocked":
-        reason = info.reason or {}
-        told = [clean(str(reason[k]), one_line=True) for k in ("detail", "advice") if reason.get(k)]
-        return ["", *told]
-    if info.status in (Status.waiting, Status.paused):
-        steps = next_steps(info)
-        return ["", *(f"Have it go on with: {step}" for step in steps)] if steps else []
-    return []
+def _next_lines(shown: Shown) -> list[str]:
+    info = shown.info
+    if info.status is Status.blocked and not info.is_lost:
+        return ["", *map(clean, told(info.id, info.reason or {}))]
+    steps = next_steps(info, source_in(shown.records)) if info.status is not Status.in_doubt or info.is_lost else []
+    return ["", *(f"Have it go on with: {step}" for step in steps)] if steps else []
 
 
 # the journal
@@ -240,7 +259,7 @@ def _next_lines(info: RunInfo) -> list[str]:
 def _print_journal(setup: Setup, shown: Shown) -> None:
     if setup.is_json:
         items = [_record_dict(record) for record in shown.records]
-        print(to_json({"run": shown.info.as_dict(), "records": items, "verification": shown.verification.as_dict()}))
+        print(to_json({"run": _run_facts(shown.info), "records": items, "verification": shown.verification.as_dict()}))
         return
     limit = shutil.get_terminal_size().columns - 1 if setup.is_table else None
     show: Callable[[str], str] = (
@@ -252,4 +271,6 @@ def _print_journal(setup: Setup, shown: Shown) -> None:
 
 
 def _record_dict(record: Record) -> dict[str, Any]:
-    return {name: record.hash.hex() if name == "hash" else getattr(record, name) for name in Record.__annotations__}
+    facts = {name: getattr(record, name) for name in Record.__annotations__}
+    read = plain_note if record.kind in _OURS else plain_value
+    return {**facts, "args": read(record.args), "payload": read(record.payload), "hash": record.hash.hex()}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.cli.text import SHAPES, amount, count, duration
 from holdfast.cli.waits import now_of
-from holdfast.history import Receipt, RunInfo, TimelineItem
+from holdfast.history import Receipt, RunInfo, TimelineItem, unrecorded_text
 
 
 def story_of(info: RunInfo, timeline: list[TimelineItem], receipts: list[Receipt]) -> Iterator[str]:
@@ -54,8 +54,9 @@ def _sentence(item: TimelineItem, receipts: Iterator[Receipt]) -> str:
             receipt = next(receipts, None)
             began = "Its process was lost" if item.kind == "outage" else "It had been given back"
             saved = f", worth {duration(receipt.saved_s)} {amount(receipt.saved_cost)}".rstrip() if receipt else ""
+            silent = f" In between, {told}." if receipt and (told := unrecorded_text(receipt.unrecorded)) else ""
             kept = f" It took {count(receipt.replayed, 'result')} from the journal{saved}." if receipt else ""
-            return f"{began}; at {at}, {duration(item.took_s or 0)} later, it went on.{kept}"
+            return f"{began}; at {at}, {duration(item.took_s or 0)} later, it went on.{silent}{kept}"
         case "retried", _:
             return f"At {at} it was opened again, {item.detail}."
         case "finished", status:

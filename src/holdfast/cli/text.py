@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import textwrap
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from holdfast.characters import escaped
 from holdfast.model import Status
@@ -35,6 +37,46 @@ def clean(text: str, *, one_line: bool = False) -> str:
     if one_line:
         text = re.sub(r"\s+", " ", text).strip()
     return escaped(text.replace("\r\n", "\n"))
+
+
+def wrapped(text: str, columns: int, *, indent: int = 0) -> str:
+    """The text on as many lines as it takes; no word is broken, however long it is: it may be there to be copied."""
+    return textwrap.fill(
+        text,
+        max(20, columns),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+
+
+#: What a line is not broken in: a word, a command in backticks, a command that the line ends with.
+_UNITS = re.compile(r"`[^`]*`\S*|holdfast [a-z-]+ .*|\S+")
+
+
+def folded(text: str, stream: TextIO) -> str:
+    """Sentences as they fit a terminal: no word is broken, and no command, which is there to be copied.
+
+    Lines that begin with a blank are left as they are; so is everything that no terminal shows.
+    """
+    if not stream.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(_folded(line, columns) for line in text.split("\n"))
+
+
+def _folded(line: str, columns: int) -> str:
+    if width(line) <= columns or line.startswith((" ", "\x1b[2m ")):
+        return line
+    lines = [""]
+    for unit in _UNITS.findall(line):
+        longer = f"{lines[-1]} {unit}".lstrip()
+        if lines[-1] and width(longer) > columns:
+            lines.append(unit)
+        else:
+            lines[-1] = longer
+    return "\n".join(lines)
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

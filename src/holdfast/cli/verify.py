@@ -15,18 +15,9 @@ from holdfast.cli.text import clean, count, paint, to_json
 from holdfast.journal.verification import Verification, verify
 from holdfast.model import RunFilter, RunId
 from holdfast.store.base import Store
+from holdfast.store.problems import Concern
 
 _PAGE = 500
-_NO_DAMAGE = (
-    "can be accessed by others",
-    "file system",
-    "fsync=",
-    "full_page_writes=",
-    "synchronous_commit=",
-    "is a standby",
-    "the clock of",
-    "more connections",
-)
 
 
 @command("verify")
@@ -50,7 +41,7 @@ def verify_command(setup: Setup, run: str | None, every: bool) -> int:
                 print(f"\r\x1b[K{count(len(found), 'run')} …", end="", file=sys.stderr, flush=True)
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        return found, [p for p in await store.check() if is_damage(p)]
+        return found, [p.text for p in await store.check() if p.concern is Concern.damage]
 
     checked, problems = with_store(setup, read)
     broken = [each for each in checked if not each.is_ok]
@@ -71,11 +62,6 @@ async def _all_runs(store: Store) -> AsyncIterator[RunId]:
         for row in rows:
             yield row.id
         before = rows[-1].id
-
-
-def is_damage(problem: str) -> bool:
-    """Is it about the data, and not about who may read it and where it lies?"""
-    return not any(mark in problem for mark in _NO_DAMAGE)
 
 
 def _print(setup: Setup, checked: list[Verification], problems: list[str]) -> None:

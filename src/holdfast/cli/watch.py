@@ -23,6 +23,7 @@ from holdfast.cli.timeline import Line, painted, with_deciders
 from holdfast.cli.waits import now_of
 from holdfast.clock import now_us
 from holdfast.history import RunInfo, TimelineItem, as_time, info_of, timeline_of
+from holdfast.journal.blocks import source_in
 from holdfast.model import FINAL, Record, RunFilter, RunId, RunRow, Status
 from holdfast.store.base import Store
 
@@ -146,6 +147,10 @@ class _Story:
     run_id: RunId
     _records: list[Record] = field(default_factory=list)
 
+    @property
+    def source(self) -> str | None:
+        return source_in(self._records)
+
     async def look(self) -> tuple[RunInfo, list[TimelineItem]]:
         row = await self.store.run(self.run_id)
         assert row is not None
@@ -183,13 +188,14 @@ async def _show_one(setup: Setup, story: _Story, *, once: bool) -> int:
             info, timeline = await story.look()
             if info.status.is_final:
                 ended.set()
-            return run_lines(info, timeline, as_time(now_us()), columns, rows)
+            return run_lines(info, timeline, as_time(now_us()), columns, rows, source=story.source)
 
         await _draw(setup, frame, until=ended)
         info, _ = await story.look()
         return _code(info, once=False)
     info, timeline = await story.look()
-    _print_lines(setup, run_lines(info, timeline, as_time(now_us()), shutil.get_terminal_size().columns, 10_000))
+    columns = shutil.get_terminal_size().columns
+    _print_lines(setup, run_lines(info, timeline, as_time(now_us()), columns, 10_000, source=story.source))
     return OK
 
 

@@ -79,7 +79,7 @@ def worker_command(
 
     \b
     holdfast worker agents.py
-    holdfast worker agents.py billing.py --queue slow --concurrency 10 --processes 4
+    holdfast worker agents.py --queue slow --processes 4
     """
     is_child = follow_supervisor(drain_s)
     events = Events(setup, shows_pid=is_child or processes is not None)
@@ -147,7 +147,7 @@ def planned(sources: tuple[str, ...]) -> Plan:
             known = plan.agents.setdefault(agent.name, agent)
             if known.fn is not agent.fn:
                 raise Failure(
-                    f"{given}: an agent {agent.name!r} is in another file too ({known.source}). "
+                    f"{given}: an agent {agent.name!r} is in another file too ({known._source}). "
                     "Give one of them another name with @hf.agent(name=…).",
                     USAGE,
                 )
@@ -199,7 +199,7 @@ async def _work(
         async with _opened(
             lambda: connect(url, agents=agents, concurrency=concurrency, queues=served, settings=settings), pulse
         ) as app:
-            lease = app.executor.lease
+            lease = app._here.lease
             pulse.follow(lambda: lease.answered_us)
             await app.work()
     info("worker.stopped", pid=os.getpid())

@@ -15,8 +15,9 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 from holdfast.codec.annotations import coder_for
 from holdfast.codec.coders import MISSING, Coder
@@ -25,13 +26,15 @@ from holdfast.codec.foreign import pack_named
 from holdfast.codec.outside import read_outside
 from holdfast.codec.refusal import type_name
 from holdfast.codec.text import to_text
-from holdfast.data import data
+from holdfast.data import brisk
 from holdfast.errors import Undecodable, UsageError
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 #: What stands for values that are not stored.
 _BY_NAME: Final = frozenset({"$opaque", "$object", "$enum"})
 _NOTHING: Final = object()
+#: A text that takes longer to read again than the value takes to write in order.
+_LARGE: Final = 2000
 #: Defaults that stay as they are: their text is made once.
 _CONSTANT: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -80,7 +83,7 @@ class _Plan:
         "_coders",
         "_input_defaults",
         "defaults",
-        "fn",
+        "find",
         "heads",
         "hides_first",
         "is_simple",
@@ -90,8 +93,8 @@ class _Plan:
         "tails",
     )
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self.fn = fn
+    def __init__(self, fn: Callable[..., Any], find: Callable[[], Callable[..., Any] | None]) -> None:
+        self.find = find
         self.signature: inspect.Signature | None = None
         with suppress(TypeError, ValueError):  # some functions written in C
             self.signature = inspect.signature(fn)
@@ -122,13 +125,14 @@ class _Plan:
 
     @property
     def name(self) -> str:
-        return str(getattr(self.fn, "__name__", type_name(self.fn)))
+        return str(getattr(self.find(), "__name__", type_name(self.find())))
 
     @property
     def coders(self) -> Mapping[str, Coder[Any]]:
         """A coder for each parameter, made when asked: steps need none, and pydantic runs foreign code to make one."""
         if self._coders is None:
-            hints = _hints(self.fn)
+            fn = self.find()  # whoever asks calls it
+            hints = _hints(fn) if fn is not None else {}
             self._coders = {name: coder_for(hints.get(name, MISSING)) for name, _ in self.heads}
         return self._coders
 
@@ -157,16 +161,23 @@ class _Plan:
         return text
 
 
-@lru_cache(2048)
-def _cached_plan(fn: Callable[..., Any]) -> _Plan:
-    return _Plan(fn)
+#: By the id of the function, which nothing here holds: one that nobody else has is gone, with its plan.
+_PLANS: Final[dict[int, _Plan]] = {}
 
 
 def _plan(fn: Callable[..., Any]) -> _Plan:
+    number = id(fn)
+    plan = _PLANS.get(number)
+    if plan is not None and plan.find() is fn:
+        return plan
+    if isinstance(fn, types.MethodType):  # made anew whenever it is looked up
+        return _Plan(fn, lambda: fn)
     try:
-        return _cached_plan(fn)
-    except TypeError:  # a callable that is not hashable
-        return _Plan(fn)
+        find = ref(fn, lambda _: _PLANS.pop(number, None))
+    except TypeError:  # nothing can point to it weakly
+        return _Plan(fn, lambda: fn)
+    plan = _PLANS[number] = _Plan(fn, find)
+    return plan
 
 
 def encode_call(signature_owner: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
@@ -190,7 +201,7 @@ def encode_call(signature_owner: Callable[..., Any], args: tuple[Any, ...], kwar
             if plan.hides_first and args:
                 parts[0] = f'{plan.heads[0][1]}{{"$opaque":{quote(type_name(args[0]))}}}'
         text = "{" + ",".join(parts) + "}"
-        mark = digest(text if text.count("{") == 1 else _canonical(text))
+        mark = digest(text if text.count("{") == 1 else _canonical_call(plan, args, kwargs, text))
         if plan.defaults and (tail := plan.call_tail(args, kwargs)):
             text = text[:-1] + tail + "}" if parts else "{" + tail[1:] + "}"
         return text, mark
@@ -216,6 +227,18 @@ def _call_text(value: Any) -> str:
         return encode({"$opaque": type_name(value)})
 
 
+def _canonical_call(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> str:
+    """The text of a call with all dicts in order; without reading a large one again, if the values were plain JSON."""
+    if len(text) <= _LARGE or not plan.is_simple or len(args) > plan.positional or '"$' in text:
+        return _canonical(text)
+    names = [name for name, _ in plan.heads]
+    if kwargs.keys() <= {*names[len(args) :]}:
+        found = encode_sorted(dict(zip(names, args, strict=False)) | kwargs)
+        if len(found) == len(text):  # the same characters in another order
+            return found
+    return _canonical(text)
+
+
 def _canonical(text: str) -> str:
     """The text with all dicts in the order of their keys."""
     return encode_sorted(_decode_in_order(text) if '"$dict"' in text else decode(text))
@@ -234,7 +257,7 @@ def _sort_pairs(found: dict[str, Any]) -> dict[str, Any]:
 _decode_in_order = make_decode(_sort_pairs)
 
 
-@data
+@brisk
 class Input:
     """The input of an agent: each argument by its annotation, and what the others are by default."""
 

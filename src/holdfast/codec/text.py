@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Final
@@ -18,8 +17,9 @@ MAX_NODES: Final = 20_000_000
 
 _PLAIN: Final = ATOMS | {list, dict}
 _TEXT_KEYS: Final = frozenset({str})
-#: Digits that may be those of an int which needs a tag.
-_LONG_DIGITS: Final = re.compile(r"\d{600}")
+#: So many digits may be those of an int which needs a tag.
+_LONG: Final = 600
+_DIGITS: Final = "0123456789"
 
 _decode_tagged = make_decode(read_tag)
 
@@ -33,7 +33,7 @@ def to_text(value: Any, other: Other, *, known_plain: bool = False) -> str:
         if known_plain or ((kind is list or kind is dict) and _is_plain(value)):
             try:
                 text = encode(value)
-                if len(text) < 600 or not _LONG_DIGITS.search(text):
+                if not _has_long_digits(text):
                     return text
             except ValueError:
                 pass  # NaN, or an int too long for decimal digits: these have tags
@@ -53,6 +53,18 @@ def from_text(text: str) -> Any:
         return value
     except (RecursionError, TypeError, ArithmeticError, LookupError, OSError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _has_long_digits(text: str) -> bool:
+    """Looks at every 600th character: a row of digits that long has one of them."""
+    for place in range(_LONG - 1, len(text), _LONG):
+        if text[place] in _DIGITS:
+            before = text[max(0, place - _LONG) : place]
+            after = text[place : place + _LONG]
+            row = len(before) - len(before.rstrip(_DIGITS)) + len(after) - len(after.lstrip(_DIGITS))
+            if row >= _LONG:
+                return True
+    return False
 
 
 def _is_plain(value: Any) -> bool:

@@ -102,7 +102,7 @@ def check_row(row: RunRow) -> None:
     if row_digest(row) != row.digest:
         raise CorruptJournal(
             f"Run {row.id}: its row was changed outside Holdfast or damaged (digest {row.digest} does not fit). "
-            f"Nothing was executed. Compare with a backup; `{hint('verify', row.id)}` shows the details.",
+            f"Nobody takes the run up like this. Compare with a backup; `{hint('verify', row.id)}` shows the details.",
             run_id=row.id,
         )
 
@@ -167,7 +167,7 @@ def check_question(question: QuestionRow) -> None:
 
 def _broken(row: RunRow, seq: int, what: str) -> CorruptJournal:
     return CorruptJournal(
-        f"Run {row.id}: {what} (seq {seq} of {row.head_seq}). The run is quarantined; nothing was executed. "
+        f"Run {row.id}: {what} (seq {seq} of {row.head_seq}). Nobody takes the run up like this. "
         f"Other runs are not affected. `{hint('verify', row.id)}` shows the details.",
         run_id=row.id,
         seq=seq,

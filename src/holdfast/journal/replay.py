@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from holdfast.hints import hint
+from holdfast.journal.evidence import KEPT
 from holdfast.journal.leftovers import Leftovers, is_unasked, may_be
 from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
 
@@ -128,6 +128,12 @@ class Entry:
     def is_in_doubt(self) -> bool:
         """Was a person asked what became of it, and has not said so? Then nobody works at it, and nobody will."""
         return self.intent is not None and self.held is not None and self.outcome is None and self.given is None
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """What is known of the attempt that a person was asked about: taking the run up again does not change it."""
+        note = json.loads(self.held.payload or "{}") if self.held is not None else {}
+        return {name: note[name] for name in KEPT if name in note}
 
 
 class Replay:
@@ -395,22 +401,3 @@ def is_left_over(row: RunRow, entry: Entry) -> bool:
     if row.status is not Status.blocked or entry.intent is None or entry.outcome is not None or entry.given is not None:
         return False
     return any(each.get("key") == entry.key for each in (row.reason or {}).get("recorded", ()))
-
-
-def mismatch(
-    run_id: str, *, asked: str, where: str, recorded: Iterable[Entry], attempted: Sequence[str]
-) -> dict[str, Any]:
-    """The diagnosis of a run that cannot go on with this code: both lists, and what to do."""
-    left = [
-        {"key": e.key, "name": e.name, "seq": e.seq, "args": (e.args or "")[:200], "open": e.is_open_effect}
-        for e in recorded
-    ]
-    return {
-        "why": "replay mismatch",
-        "asked": asked,
-        "where": where,
-        "recorded": left,
-        "attempted": list(attempted),
-        "advice": 'Nothing was executed. Guard the new code with `if hf.patched("some-id"):`, restore the call, '
-        f"or settle an open effect with `{hint('resolve', run_id, 'KEY')}`; then `{hint('resume', run_id)}`.",
-    }

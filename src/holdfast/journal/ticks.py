@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from typing import Protocol
 
 from holdfast.journal.cancels import AwaitedCancels, Overdue
 from holdfast.journal.replay import CHILD_ENDED, Entry, Replay
@@ -27,15 +28,26 @@ _PATIENCE_S = 1.0
 _LEAST_PATIENCE_S = 0.01
 _PATIENCE_WITH_EFFECTS_S = 10.0  # not only order is at stake: the run would be blocked
 _LOOK_AGAIN_S = 0.002
+_TIMER_ROUNDS = 20  # nor must one that sets timers all the time
+
+
+class Timers(Protocol):
+    """Those that the code of a run has set by itself."""
+
+    def pending(self, as_of: float) -> Sized:
+        """Those that were not due at that time."""
+
+    def came_due(self, since: float, until: float) -> bool:
+        """Was one due then?"""
 
 
 class Ticks:
     """Delivers outcomes to the calls of one run."""
 
-    def __init__(self, replay: Replay, tasks: Callable[[], Quiet], has_own_timers: Callable[[float], bool]) -> None:
+    def __init__(self, replay: Replay, tasks: Callable[[], Quiet], timers: Timers) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
-        self._own_timers = has_own_timers
+        self._timers: Timers | None = timers
         self._replay = replay
         self._undelivered = replay.delivered_count
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
@@ -49,6 +61,8 @@ class Ticks:
         self._seen_activity = -1
         self._quiet_turns = 0
         self._busy_turns = 0
+        self._timer_rounds = 0
+        self._turned_at = self._quiet_from = 0.0
         self._active_at = 0.0
         self._looked_at = self._heard_until = 0.0
         self._patience_s = _PATIENCE_S
@@ -64,7 +78,7 @@ class Ticks:
     def let_go(self) -> None:
         """The run is over; nobody is to be asked what it does."""
         self._tasks = lambda: Quiet.settled
-        self._own_timers = lambda _as_of: False
+        self._timers = None
 
     def touch(self) -> None:
         """Something happened in the run: it has not settled."""
@@ -199,10 +213,11 @@ class Ticks:
         self._scheduled = False
         if self.stopped:
             return
+        before, self._turned_at = self._turned_at, self._loop.time()
         if self._activity != self._seen_activity:
             self._seen_activity = self._activity
-            self._quiet_turns = self._busy_turns = 0
-            self._active_at = self._looked_at = self._heard_until = self._loop.time()
+            self._quiet_turns = self._busy_turns = self._timer_rounds = 0
+            self._active_at = self._looked_at = self._heard_until = self._turned_at
             self._schedule()
             return
         doing = self._tasks()
@@ -210,11 +225,26 @@ class Ticks:
             self._quiet_turns = 0
             self._busy_turns += 1
         else:
+            if not self._quiet_turns:
+                self._quiet_from = before
             self._quiet_turns += 1
         if self._quiet_turns < _QUIET_TURNS:
             self._schedule()
+        elif self._has_timer_been_called():
+            self._quiet_turns = 0
+            self._timer_rounds += 1
+            self._schedule()
         else:
             self._next(is_outside=doing is not Quiet.settled)
+
+    def _has_timer_been_called(self) -> bool:
+        """Since the run became quiet. Whom it wakes, or cancels in a call, goes on in one of the next turns.
+
+        If something else were delivered now, the code would hear of it later than of the timer, and a replay before.
+        """
+        if self._timers is None or self._timer_rounds >= _TIMER_ROUNDS:
+            return False
+        return self._timers.came_due(self._quiet_from, self._turned_at)
 
     def _look_again(self) -> None:
         self._heard_until, self._looked_at = self._looked_at, self._loop.time()
@@ -274,7 +304,7 @@ class Ticks:
 
         What was due since may not have been called, and whoever it wakes goes on some turns later.
         """
-        return self._own_timers(self._heard_until)
+        return self._timers is not None and len(self._timers.pending(self._heard_until)) > 0
 
     @property
     def has_unasked_effects(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.config import Settings
+from holdfast.config import Settings, checked_url
 from holdfast.errors import UsageError
 from holdfast.store.base import Store
 
@@ -11,6 +11,7 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 def open_store(url: str, *, settings: Settings) -> Store:
     """The store for a url, not opened yet."""
+    url = checked_url(url)
     if url.startswith(_POSTGRES):
         try:
             from holdfast.store.postgres import PostgresStore

@@ -31,12 +31,14 @@ from holdfast.model import (
     RunRow,
     SchemaStep,
     Sent,
+    Status,
     Wake,
     Whole,
     Worker,
     WorkerId,
 )
 from holdfast.store.home import Home
+from holdfast.store.problems import Problem
 
 #: Called on the event loop with what became of an append, or with the error that kept it from being decided.
 Acknowledge = Callable[[Applied | BaseException], None]
@@ -113,15 +115,15 @@ class Store(Protocol):
         ...
 
     # runs
-    async def create(
-        self, append: Append, *, owner: WorkerId | None, inline: bool = False, fence: Fence | None = None
-    ) -> RunRow:
+    async def create(self, append: Append, *, owner: WorkerId | None, fence: Fence | None = None) -> RunRow:
         """Store a new run with its first records, owned by `owner`, unless the id exists; return what is stored now.
 
         `fence`: for which run it is done; raises Fenced if that one is somebody else's.
-
-        `inline`: nobody else waits for the loop, so it may be committed on the calling thread, as by `commit_inline`.
         """
+        ...
+
+    def create_inline(self, append: Append) -> bool:
+        """Store a new run on this thread, as its row has it, if that is fast now; False: declined, use `create`."""
         ...
 
     async def claim(
@@ -192,6 +194,10 @@ class Store(Protocol):
 
     async def runs(self, which: RunFilter) -> list[RunRow]:
         """Newest first (by created_at, id)."""
+        ...
+
+    async def queue_counts(self, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
+        """How many runs each of these queues has that are queued, and running. No row is loaded."""
         ...
 
     async def records(self, run_id: RunId, *, after: int = 0) -> list[Record]: ...
@@ -413,8 +419,8 @@ class Store(Protocol):
         ...
 
     # for doctor, verify, migrate and backup
-    async def check(self) -> list[str]:
-        """Problems found by the store's own integrity check; empty when sound."""
+    async def check(self) -> list[Problem]:
+        """What is wrong with the store, and with how it is kept; empty when sound."""
         ...
 
     async def statistics(self) -> dict[str, int | str]:

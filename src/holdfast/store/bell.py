@@ -17,8 +17,10 @@ import mmap
 import os
 
 from holdfast import clock
+from holdfast.errors import StoreError
 from holdfast.store import forks
 from holdfast.store.ear import Door, Ear
+from holdfast.store.sqlite_owners import Owners
 
 _POLL_S = 0.005
 _LOOK_US = 500_000  # how often it is checked that the file is still the one that others map
@@ -27,11 +29,10 @@ _TRUST = 3  # rings in a row that nobody knocked for, before the ear is not reli
 
 
 class _File:
-    """The file that a path names, mapped; an OSError or ValueError, if none can be."""
+    """The file that a path names, mapped; an OSError, ValueError or StoreError, if none can be."""
 
-    def __init__(self, path: str, *, writable: bool) -> None:
-        flags = os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY
-        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    def __init__(self, path: str, owners: Owners, *, writable: bool) -> None:
+        descriptor = owners.open(path, os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY)
         self.door = Door(descriptor)
         with contextlib.suppress(OSError, AttributeError):  # it is somebody else's, or another system
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NOATIME)  # else knocking may write to the disk
@@ -45,8 +46,9 @@ class _File:
 class Bell:
     """One store's bell, as one process hears and rings it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, owners: Owners) -> None:
         self._path = path
+        self._owners = owners
         self._writable = False
         self._is_open = False
         self._file: _File | None = None
@@ -157,15 +159,15 @@ class Bell:
         """Map the file that the path names now."""
         self._look_at = now + _LOOK_US
         try:
-            status = os.stat(self._path)
+            status = os.lstat(self._path)
             file = self._file
             if file is not None and (status.st_dev, status.st_ino) == file.id and status.st_size >= _SIZE:
                 return
         except OSError:
             pass  # made anew below, if that is possible
         self._file = None
-        with contextlib.suppress(OSError, ValueError):
-            self._file = _File(self._path, writable=self._writable)
+        with contextlib.suppress(OSError, ValueError, StoreError):  # what is not ours is not listened to
+            self._file = _File(self._path, self._owners, writable=self._writable)
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

@@ -2,8 +2,8 @@
 
 `flock` belongs to the open file: it ends with the last descriptor, however the process ended. A worker takes its lock
 before its row exists and keeps it; whoever can lock the file of a known worker knows that it is dead. A missing file
-proves nothing (somebody tidied up). Descriptors are closed in forked children, which would otherwise keep a dead
-parent alive.
+proves nothing (somebody tidied up), nor does another one under its name. Descriptors are closed in forked children,
+which would otherwise keep a dead parent alive.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from enum import Enum
 
 from holdfast import clock
 from holdfast.errors import StoreError
-from holdfast.model import Worker, WorkerId
+from holdfast.model import WorkerId
 from holdfast.store import forks
+from holdfast.store.sqlite_owners import Owners, open_unlinked
 
 _OPENING = "open"
 
@@ -34,8 +35,9 @@ class Life(Enum):
 class WorkerLocks:
     """The lock files of one store, in a directory next to it."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, owners: Owners | None = None) -> None:
         self.directory = directory
+        self._owners = owners or Owners()
         self._held: dict[WorkerId, int] = {}
         forks.register(self)
 
@@ -50,20 +52,22 @@ class WorkerLocks:
         return frozenset(self._held)
 
     def prepare(self) -> None:
-        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        self._owners.take_folder(self.directory)
 
-    def take(self, worker_id: WorkerId) -> None:
-        """Hold a worker's lock until `drop` or death."""
+    def take(self, worker_id: WorkerId) -> int:
+        """Hold a worker's lock until `drop` or death; the number of the file, by which others know it."""
         if worker_id in self._held:
-            return
+            return os.fstat(self._held[worker_id]).st_ino
         self.prepare()
-        descriptor = os.open(self._file(worker_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = self._owners.open(self._file(worker_id), os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            if not _lock(descriptor, self.directory):
+                raise StoreError(f"Worker {worker_id} is locked by another process; worker ids must be unique.")
+        except StoreError:
             os.close(descriptor)
-            raise StoreError(f"Worker {worker_id} is locked by another process; worker ids must be unique.") from error
+            raise
         self._held[worker_id] = descriptor
+        return os.fstat(descriptor).st_ino
 
     def drop(self, worker_id: WorkerId) -> None:
         """Delete a worker's lock file, own or of a dead one."""
@@ -78,24 +82,21 @@ class WorkerLocks:
         while self._held:
             os.close(self._held.popitem()[1])
 
-    def look(self, worker_id: WorkerId) -> Life:
-        """Whether a worker's process lives; never waits, leaves nothing locked."""
+    def look(self, worker_id: WorkerId, inode: int | None) -> Life:
+        """Whether a worker's process lives; never waits, leaves nothing locked. `inode`: of the file that it locked."""
         if worker_id in self._held:
             return Life.alive
         try:
-            return self._look(self._file(worker_id))
+            return self._look(self._file(worker_id), inode=inode) if inode is not None else Life.unknown
         except StoreError:
             return Life.unknown  # a damaged row must not hide the other workers
 
-    def proof_of_death(self, worker: Worker, now_ms: int) -> str | None:
-        """What shows that a worker is gone, if anything; `now_ms`: of the clock of leases."""
-        if worker.id in self.own:
-            return None
-        if worker.boot_id != clock.boot_id():
-            return "boot"
-        if self.look(worker.id) is Life.dead:
-            return "lock"
-        return "lease" if worker.lease_until_ms < now_ms else None
+    def is_replaced(self, worker_id: WorkerId, inode: int) -> bool:
+        """Whether another file has the name of the one that a worker locked."""
+        try:
+            return os.lstat(self._file(worker_id)).st_ino != inode
+        except (OSError, StoreError):
+            return False
 
     def any_alive(self) -> bool:
         """Whether any worker of this store lives, in this process or another."""
@@ -111,12 +112,14 @@ class WorkerLocks:
             if name.endswith(".lock") and name != f"{_OPENING}.lock"
         )
 
-    def _look(self, path: str) -> Life:
+    def _look(self, path: str, *, inode: int | None = None) -> Life:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_unlinked(path, os.O_RDONLY)
         except OSError:
             return Life.unknown
         try:
+            if inode is not None and os.fstat(descriptor).st_ino != inode:
+                return Life.unknown
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return Life.dead
         except BlockingIOError:
@@ -135,22 +138,30 @@ class WorkerLocks:
     def opening(self, timeout_s: float) -> Iterator[None]:
         """One process at a time creates, checks and migrates the store."""
         self.prepare()
-        descriptor = os.open(
-            os.path.join(self.directory, f"{_OPENING}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        descriptor = self._owners.open(os.path.join(self.directory, f"{_OPENING}.lock"), os.O_RDWR | os.O_CREAT)
         try:
             give_up = clock.monotonic_us() + int(timeout_s * 1e6)
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if clock.monotonic_us() > give_up:
-                        raise StoreError(
-                            f"Another process has been opening this store for {timeout_s:g} s; "
-                            f"look for a hung one: `fuser {self.directory}/*`."
-                        ) from None
-                    time.sleep(0.002)
+            while not _lock(descriptor, self.directory):
+                if clock.monotonic_us() > give_up:
+                    raise StoreError(
+                        f"Another process has been opening this store for {timeout_s:g} s; "
+                        f"look for a hung one: `fuser {self.directory}/*`."
+                    )
+                time.sleep(0.002)
             yield
         finally:
             os.close(descriptor)
+
+
+def _lock(descriptor: int, directory: str) -> bool:
+    """Lock a file, unless somebody has; StoreError where files cannot be locked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise StoreError(
+            f"Files in {directory} cannot be locked ({error.strerror}), so it could not be told which processes live. "
+            "Use a path on a disk of this machine."
+        ) from error
+    return True

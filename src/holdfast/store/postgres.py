@@ -48,6 +48,7 @@ from holdfast.model import (
     RunId,
     RunRow,
     Sent,
+    Status,
     Wake,
     Worker,
     WorkerId,
@@ -77,6 +78,7 @@ from holdfast.store.postgres_writer import (
     PostOp,
     Writer,
 )
+from holdfast.store.problems import Problem
 from holdfast.store.queries import load_queries
 
 T = TypeVar("T")
@@ -258,11 +260,13 @@ class PostgresStore(Retention, AtHome):
 
     # runs
 
-    async def create(
-        self, append: Append, *, owner: WorkerId | None, inline: bool = False, fence: Fence | None = None
-    ) -> RunRow:
+    async def create(self, append: Append, *, owner: WorkerId | None, fence: Fence | None = None) -> RunRow:
         row: RunRow = await self._submit(lambda future: CreateOp(append, owner, fence, future))
         return row
+
+    def create_inline(self, append: Append) -> bool:
+        """Always declined, as `commit_inline`."""
+        return False
 
     async def claim(
         self,
@@ -377,6 +381,9 @@ class PostgresStore(Retention, AtHome):
     async def mail(self, run_id: RunId, *, after: int) -> list[Mail]:
         return await self._read(lambda reads: reads.mail(run_id, after))
 
+    async def queue_counts(self, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
+        return await self._read(lambda reads: reads.queue_counts(queues))
+
     async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
         return await self._read(lambda reads: reads.mail_counts(owner))
 
@@ -474,7 +481,7 @@ class PostgresStore(Retention, AtHome):
     async def _look_for_processes(self, dead: dict[WorkerId, str]) -> None:
         """A lost session may be a lost network. On this machine it can be seen whether the process is gone as well."""
         for worker in await self.workers():
-            is_here = (worker.host, worker.boot_id) == (platform.node(), clock.boot_id())
+            is_here = (worker.host, worker.boot_id or None) == (platform.node(), clock.boot_id())
             if dead.get(worker.id) == "session" and is_here and not _is_process(worker.pid):
                 dead[worker.id] = "lock"
 
@@ -494,7 +501,7 @@ class PostgresStore(Retention, AtHome):
 
     # for doctor and verify
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Problem]:
         return await self._read(lambda reads: postgres_health.check(reads.connection, self._queries, self._target))
 
     async def statistics(self) -> dict[str, int | str]:

@@ -135,9 +135,14 @@ async def create_all(
     parameters = columns(
         [rows.run_parameters(append.row, new[place][1]) for place, append in zip(order, appends, strict=True)], 23
     )
-    found = await connection.fetchval(
-        queries["create_runs"], *parameters, *columns(fences, 3), *await _children(appends), timeout=STATEMENT_S
-    )
+    stored = [*parameters, *columns(fences, 3), *await _children(appends)]
+    tags = [(place, *tag) for place, append in enumerate(appends, 1) for tag in rows.tag_parameters(append.row)]
+    if tags:
+        found = await connection.fetchval(
+            queries["create_tagged_runs"], *stored, *columns(tags, 5), timeout=STATEMENT_S
+        )
+    else:
+        found = await connection.fetchval(queries["create_runs"], *stored, timeout=STATEMENT_S)
     outcomes: list[bool | None] = [False] * len(new)
     for place, outcome in zip(order, found, strict=True):
         outcomes[place] = None if outcome == 2 else outcome == 0

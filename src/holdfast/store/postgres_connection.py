@@ -20,7 +20,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from holdfast import clock
-from holdfast.config import UNREADABLE
+from holdfast.config import UNREADABLE, checked_url
 from holdfast.data import data
 from holdfast.errors import HoldfastError, StoreAway, StoreCorrupt, StoreError, StoreFull, UsageError
 from holdfast.store.postgres_path import PATH, Pinned
@@ -73,14 +73,11 @@ class Target:
     @classmethod
     def of(cls, url: str) -> Target:
         """Take apart a url; `schema` and `pooler` are Holdfast's own parameters, the others are the driver's."""
-        try:
-            parts = urlsplit(url)
-            given = parse_qsl(parts.query, keep_blank_values=True)
-            hosts = parts.netloc.rpartition("@")[2].split(",")
-        except ValueError:
-            raise UsageError(UNREADABLE) from None  # the original would quote what may be a password
-        if "@" in parts.path + parts.fragment or not all(_HOST.fullmatch(host) for host in hosts):
-            raise UsageError(UNREADABLE)  # a password with / or # in it looks like that
+        parts = urlsplit(checked_url(url))
+        given = parse_qsl(parts.query, keep_blank_values=True)
+        hosts = parts.netloc.rpartition("@")[2].split(",")
+        if not all(_HOST.fullmatch(host) for host in hosts):
+            raise UsageError(UNREADABLE)  # a password with / in it looks like that
         own = dict(given)
         kept = [(name, value) for name, value in given if name not in ("schema", "pooler", "target_session_attrs")]
         schema, pooler = own.get("schema", "holdfast"), own.get("pooler", "session")

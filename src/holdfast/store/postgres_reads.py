@@ -16,6 +16,7 @@ from holdfast.model import (
     RunFilter,
     RunId,
     RunRow,
+    Status,
     Worker,
     WorkerId,
 )
@@ -27,6 +28,15 @@ READ_S = 30.0
 _RECORDS_AT_ONCE = 5000
 _FEW = 2000  # runs that are due, found faster by time than by walking past all those that are not
 _FILTERS = "statuses agent thread_id parent_id queue since before_at before_id limit owners prefix".split()
+
+
+def listing_parameters(filters: dict[str, Any]) -> list[Any]:
+    """Those that a query which lists runs takes, in its order."""
+    parameters = [filters[each] for each in _FILTERS]
+    if filters["tag"]:
+        names, values = zip(*filters["tags"], strict=True) if filters["tags"] else ((), ())
+        parameters += [filters["tag"], filters["tag_value"], list(names), list(values)]
+    return parameters
 
 
 class Reads:
@@ -57,7 +67,7 @@ class Reads:
             filters["before_at"] = await self._value("cursor_position", which.before_id)
             if filters["before_at"] is None:
                 raise RunNotFound(f"There is no run {which.before_id} to list on from.")
-        parameters = [filters[each] for each in _FILTERS]
+        parameters = listing_parameters(filters)
         return [rows.read_run(values, lenient=True) for values in await self._rows(name, *parameters)]
 
     async def records(self, run_id: RunId, after: int) -> list[Record]:
@@ -94,6 +104,9 @@ class Reads:
 
     async def mail(self, run_id: RunId, after: int) -> list[Mail]:
         return [rows.read_mail(values) for values in await self._rows("mail", run_id, after)]
+
+    async def queue_counts(self, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
+        return rows.counts_of(queues, await self._rows("queue_counts", list(queues)))
 
     async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
         return {RunId(run_id): (epoch, count) for run_id, epoch, count in await self._rows("mail_counts", owner)}

@@ -178,7 +178,7 @@ async def _put(connection: Any, queries: Queries, whole: Whole, instead_of: RunR
     if instead_of is not None:
         parameters = (instead_of.id, instead_of.epoch, instead_of.digest)
         if await connection.fetchval(queries["remove_run"], *parameters, timeout=STATEMENT_S):
-            for name in ("empty_records", "empty_blobs", "empty_questions", "empty_landed"):
+            for name in ("empty_records", "empty_blobs", "empty_questions", "empty_landed", "empty_tags"):
                 await connection.execute(queries[name], [row.id], None, timeout=STATEMENT_S)
             await connection.execute(queries["forget_mail"], [row.id], timeout=STATEMENT_S)
     new = Append(row, 0, b"", whole.records, tuple(whole.blobs.items()))

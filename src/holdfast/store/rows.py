@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.codec.fastjson import encode
@@ -13,6 +13,7 @@ from holdfast.errors import CorruptJournal
 from holdfast.model import (
     FINAL,
     LARGEST_BLOB,
+    TAGS,
     Append,
     Claim,
     Definition,
@@ -210,6 +211,7 @@ EMPTYING = (
     ("empty_blobs", 50),
     ("empty_questions", 1),
     ("empty_landed", 1),
+    ("empty_tags", 1),
     ("empty_mail", 1),
     ("blank_mail", 1),
 )
@@ -278,10 +280,20 @@ def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
         "limit": which.limit,
         "owners": sorted(which.orphaned_from) if which.orphaned_from else None,
         "prefix": which.id_prefix,
+        "tag": which.tags[0][0] if which.tags else "",
+        "tag_value": which.tags[0][1] if which.tags else "",
+        "tags": which.tags[1:],
     }
 
 
+def tag_parameters(row: RunRow) -> list[Values]:
+    """By which tags a new run is found."""
+    return [(row.id, name, value, row.created_at) for name, value in row.summary.get(TAGS, {}).items()]
+
+
 def _best_index(which: RunFilter) -> str:
+    if which.tags:
+        return "runs_by_tag"
     if which.id_prefix:
         return "runs_by_prefix"
     if which.orphaned_from:
@@ -346,6 +358,14 @@ def _mapping(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not an object")
     return value
+
+
+def counts_of(queues: Sequence[str], found: Iterable[Sequence[Any]]) -> dict[str, dict[Status, int]]:
+    """Of each queue, also of those of which nothing was found."""
+    counts = {queue: {Status.queued: 0, Status.running: 0} for queue in queues}
+    for queue, status, count in found:
+        counts[queue][Status(status)] = count
+    return counts
 
 
 def read_mail(values: Sequence[Any]) -> Mail:

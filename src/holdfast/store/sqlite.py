@@ -19,15 +19,8 @@ from typing import Any, TypeVar
 import apsw
 
 from holdfast import clock
-from holdfast.config import Settings
-from holdfast.errors import (
-    CorruptJournal,
-    ForkedConnection,
-    NoStore,
-    StoreError,
-    StoreReplaced,
-    UsageError,
-)
+from holdfast.config import Settings, shared_group
+from holdfast.errors import CorruptJournal, ForkedConnection, NoStore, StoreError, StoreReplaced, UsageError
 from holdfast.model import (
     Append,
     Applied,
@@ -45,11 +38,13 @@ from holdfast.model import (
     RunId,
     RunRow,
     Sent,
+    Status,
     Wake,
     Worker,
     WorkerId,
 )
 from holdfast.store import forks, migrate
+from holdfast.store import sqlite_lives as lives
 from holdfast.store import sqlite_reads as reads
 from holdfast.store.base import Acknowledge
 from holdfast.store.bell import Bell
@@ -65,10 +60,11 @@ from holdfast.store.sqlite_files import (
     check_not_inherited,
     check_ours,
     close_quietly,
+    distrust_schema,
     mark_as_ours,
+    only_read,
     prepare_file,
     prepare_folder,
-    tighten,
     uri,
 )
 from holdfast.store.sqlite_guard import Held, check_alone, hold, leave_alone, watch_over
@@ -79,11 +75,14 @@ from holdfast.store.sqlite_lost import Past, check_count, check_past, check_ther
 from holdfast.store.sqlite_mail import deliver, tell
 from holdfast.store.sqlite_marks import Mark
 from holdfast.store.sqlite_ops import AppendOp, CallOp, CreateOp, SendOp
+from holdfast.store.sqlite_owners import Owners
 from holdfast.store.sqlite_retention import Retention
 from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, Writer
+from holdfast.telemetry import warn
 
 T = TypeVar("T")
 
+_WRITING = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW  # the path has no links
 _BUSY_MS = 30_000
 _LOOK_US = 100_000
 _CLAIM_POINTS = ("claim.before_commit", "claim.after_commit")
@@ -109,8 +108,9 @@ class SqliteStore(Retention, Health, AtHome):
         self._vfs = vfs  # for tests that simulate disks
         self._checkpoint_pages = checkpoint_pages  # of 4 KB; the log is moved into the file when it is this long
         self._queries = load_queries("sqlite")
-        self._locks = WorkerLocks(f"{self.path}-workers")
-        self._bell = Bell(os.path.join(self._locks.directory, "bell"))
+        self._owners = Owners(shared_group(self.settings))
+        self._locks = WorkerLocks(f"{self.path}-workers", self._owners)
+        self._bell = Bell(os.path.join(self._locks.directory, "bell"), self._owners)
         self._carrier = Carrier()
         self._pid = os.getpid()
         self._writer: Writer | None = None
@@ -156,10 +156,10 @@ class SqliteStore(Retention, Health, AtHome):
         atexit.register(self._stop_at_exit)
 
     def _open_to_write(self, loop: asyncio.AbstractEventLoop) -> None:
-        prepare_folder(self.path)
+        prepare_folder(self.path, self._owners)
         with self._locks.opening(_BUSY_MS / 1000):
             check_there(self.path, self._locks.directory)
-            prepare_file(self.path)
+            prepare_file(self.path, self._owners)
             check_not_inherited(self.path)
             check_alone(self.path)
             check_ours(self.path)
@@ -179,18 +179,19 @@ class SqliteStore(Retention, Health, AtHome):
                 with contextlib.ExitStack() as undo:
                     held = hold(self.path)
                     undo.callback(held.let_go)
+                    self._owners.check(self.path, os.fstat(held.main))  # it may have been replaced since the first look
                     identity = Identity(self.path, held)
                     undo.callback(identity.close)
                     reader = self._connect()
                     undo.callback(close_quietly, reader, checkpoint=False)
                     undo.callback(held.loosen)
-                    reader.pragma("query_only", True)
+                    only_read(reader)
                     self._writer = Writer(
                         self.path,
                         self._connect,
                         identity=identity,
                         held=held,
-                        mark=Mark(self._locks.directory, [each.file for each in past.marks]),
+                        mark=Mark(self._locks.directory, [each.file for each in past.marks], self._owners),
                         loop=loop,
                         ring=self._bell.ring,
                         carry=self._carrier.carry,
@@ -198,9 +199,9 @@ class SqliteStore(Retention, Health, AtHome):
                     )
                     undo.pop_all()
                 self._reader, self._identity, self._held = reader, identity, held
+                self._owners.tighten(self.path)
             finally:
                 close_quietly(connection, checkpoint=False)
-        tighten(self.path)
         self._bell.open(read_only=False)
 
     def _check_past(self) -> Past:
@@ -209,6 +210,8 @@ class SqliteStore(Retention, Health, AtHome):
     def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:
         if not os.path.isfile(self.path):
             raise NoStore(f"There is no store at {self.path}.")
+        for problem in self._owners.foreign(self.path, self._locks.directory):
+            warn("store.foreign", problem=problem)
         check_there(self.path, self._locks.directory)
         check_not_inherited(self.path)
         check_alone(self.path)
@@ -234,10 +237,11 @@ class SqliteStore(Retention, Health, AtHome):
         self._bell.open(read_only=True)
 
     def _connect_to_read(self, query: str) -> apsw.Connection:
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
         connection = apsw.Connection(uri(self.path, query), flags=flags, vfs=self._vfs, statementcachesize=100)
         try:
             connection.set_busy_timeout(_BUSY_MS)
+            only_read(connection)
             migrate.check_version(connection, self.path)
         except BaseException:
             close_quietly(connection, checkpoint=False)
@@ -245,11 +249,10 @@ class SqliteStore(Retention, Health, AtHome):
         return connection
 
     def _connect(self) -> apsw.Connection:
-        connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs, statementcachesize=200)
+        connection = apsw.Connection(self.path, flags=_WRITING, vfs=self._vfs, statementcachesize=200)
         connection.set_busy_timeout(_BUSY_MS)
         connection.wal_autocheckpoint(0)
-        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        distrust_schema(connection)
         for name, value in (
             ("synchronous", "full"),
             ("fullfsync", "on"),
@@ -358,12 +361,7 @@ class SqliteStore(Retention, Health, AtHome):
 
     # runs
 
-    async def create(
-        self, append: Append, *, owner: WorkerId | None, inline: bool = False, fence: Fence | None = None
-    ) -> RunRow:
-        if inline and fence is None and append.row.owner == owner and self._writable().create_inline(append, owner):
-            return append.row
-
+    async def create(self, append: Append, *, owner: WorkerId | None, fence: Fence | None = None) -> RunRow:
         def work(transaction: Transaction, again: bool) -> RunRow:
             transaction.check_fence(fence)
             if transaction.create(append, owner):
@@ -378,6 +376,9 @@ class SqliteStore(Retention, Health, AtHome):
         future: asyncio.Future[RunRow] = loop.create_future()
         self._writable().submit(CreateOp(work, loop, future, CREATE_POINTS, owner is None, append, owner))
         return await future
+
+    def create_inline(self, append: Append) -> bool:
+        return self._writable().create_inline(append)
 
     async def claim(
         self,
@@ -455,6 +456,9 @@ class SqliteStore(Retention, Health, AtHome):
 
     async def next_wake(self) -> int | None:
         return await self._read(reads.next_wake)
+
+    async def queue_counts(self, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
+        return await self._read(lambda connection: reads.queue_counts(connection, queues))
 
     async def blobs(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
         return await self._read(lambda connection: reads.blobs(connection, run_id, digests), run_id=run_id)
@@ -564,31 +568,24 @@ class SqliteStore(Retention, Health, AtHome):
     async def add_worker(self, worker: Worker) -> None:
         self._writable()
         try:
-            self._locks.take(worker.id)
+            inode = self._locks.take(worker.id)
         except OSError as error:
             raise explain(error, self._locks.directory) from error
-        await self._write(lambda transaction, _: transaction.add_worker(worker))
+        await self._write(lambda transaction, again: lives.add(transaction, worker, inode, again=again))
 
     async def renew_worker(self, worker_id: WorkerId, lease_until_ms: int) -> bool:
         return await self._write(lambda transaction, _: transaction.renew_worker(worker_id, lease_until_ms))
 
     async def remove_worker(self, worker_id: WorkerId) -> None:
         self._carrier.leave(worker_id)
-        await self._write(lambda transaction, _: transaction.remove_worker(worker_id))
+        await self._write(lambda transaction, _: lives.remove(transaction, worker_id))
         self._locks.drop(worker_id)
 
     async def workers(self) -> list[Worker]:
         return await self._read(reads.workers)
 
     async def dead_workers(self) -> dict[WorkerId, str]:
-        def work(connection: apsw.Connection) -> dict[WorkerId, str]:
-            dead = dict.fromkeys(reads.ownerless(connection), "gone")
-            for worker in reads.workers(connection):
-                if (proof := self._locks.proof_of_death(worker, self.lease_clock_ms())) is not None:
-                    dead[worker.id] = proof
-            return dead
-
-        return await self._read(work)
+        return await self._read(lambda connection: lives.dead(connection, self._locks, self.lease_clock_ms()))
 
     def lease_clock_ms(self) -> int:
         return clock.boottime_ms()

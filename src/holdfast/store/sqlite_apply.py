@@ -160,6 +160,7 @@ class Transaction:
         if not self.write("create_runs", [rows.run_parameters(each.row, owner) for each, owner in new], exact=True):
             return False
         self._write_records([append for append, _ in new])
+        self.write("insert_tags", [tag for each, _ in new for tag in rows.tag_parameters(each.row)])
         return True
 
     def existing(self, run_ids: Iterable[RunId]) -> set[RunId]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from pathlib import Path
 
 import apsw
 
+from holdfast import system
 from holdfast.errors import ForkedConnection, StoreError
 from holdfast.store import forks
 from holdfast.store.queries import load_queries
+from holdfast.store.sqlite_owners import Owners
 
 #: Marks our files: "Hfst".
 APPLICATION_ID = 0x48667374
@@ -36,30 +37,34 @@ _NETWORK = (
     "lustre",
     "ocfs2",
     "gfs2",
+    "afpfs",  # from here on as macOS calls them
+    "webdav",
+    "macfuse",
+    "osxfuse",
 )
 
 
-def prepare_folder(path: str) -> None:
-    """Create the directory of a store where it is missing, for its owner only, whatever the umask."""
+def prepare_folder(path: str, owners: Owners) -> None:
+    """Create the directory of a store where it is missing, for its owners only, whatever the umask."""
     missing = []
     folder = os.path.dirname(path)
     while not os.path.isdir(folder):
         missing.append(folder)
         folder = os.path.dirname(folder)
     for folder in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
+        owners.make_folder(folder)
         sync_folder(os.path.dirname(folder))
     if os.path.isdir(path):
         raise StoreError(f"{path} is a directory; name a file in it.")
 
 
-def prepare_file(path: str) -> None:
-    """Create the file where it is missing, readable by its owner only. The caller holds the opening lock."""
+def prepare_file(path: str, owners: Owners) -> None:
+    """Create the file where it is missing, readable by its owners only. The caller holds the opening lock."""
+    owners.check_files(path)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         sync_folder(os.path.dirname(path))
-    tighten(path)
+    owners.tighten(path)
 
 
 def sync_folder(folder: str) -> None:
@@ -67,7 +72,7 @@ def sync_folder(folder: str) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            system.sync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -81,14 +86,6 @@ def check_not_inherited(path: str) -> None:
             "would believe to hold locks that only the parent has. Connect after the fork, or start the child with "
             "the `spawn` method."
         )
-
-
-def tighten(path: str) -> None:
-    """Take group and others their access to the file and what SQLite keeps next to it."""
-    for name in (path, f"{path}-wal", f"{path}-shm"):
-        with contextlib.suppress(OSError):
-            if stat.S_IMODE(os.stat(name).st_mode) & 0o077:
-                os.chmod(name, 0o600)
 
 
 def check_ours(path: str) -> None:
@@ -131,22 +128,27 @@ def mark_as_ours(connection: apsw.Connection, path: str) -> None:
     connection.pragma("application_id", APPLICATION_ID)
 
 
+def distrust_schema(connection: apsw.Connection) -> None:
+    """Whoever could write the file could plant what is in its schema: it can do no more than compute."""
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+
+
+def only_read(connection: apsw.Connection) -> None:
+    """A connection that looks at tables and changes nothing: a view in the place of one is refused."""
+    distrust_schema(connection)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    connection.pragma("query_only", True)
+
+
 def uri(path: str, query: str) -> str:
     return f"{Path(path).as_uri()}?{query}"
 
 
 def network_file_system(path: str) -> str | None:
     """The name of the file system if it is one that SQLite's locks and shared memory do not work on."""
-    real, best, found = os.path.realpath(path), "", None
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        mount = before.split()[4].encode().decode("unicode_escape")
-        if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
-            best, found = mount, after.split()[0]
+    found = system.file_system_of(path)
     return found if found is not None and found.startswith(_NETWORK) else None
 
 

@@ -22,7 +22,6 @@ import contextlib
 import fcntl
 import mmap
 import os
-import struct
 import sys
 import threading
 import time
@@ -32,14 +31,15 @@ from urllib.parse import unquote_to_bytes
 
 import apsw
 
+from holdfast import system
 from holdfast.errors import UsageError
 from holdfast.store import forks
+from holdfast.store.sqlite_owners import open_unlinked
 
 #: Where SQLite's locks are: of all that read the database, and of all that have the index of the log open.
 _READERS = (0x40000002, 510)
 _USERS = (128, 1)
 _INDEX_BYTES = 136  # of the index: its header, twice, and how much was checkpointed
-_OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 _LOOKS = 20  # at a file that seems to be somebody else's: another thread may be opening a store
 _WAY_ON = (
     "Within one process SQLite's locks work for one copy of the library only. Use apsw, which Holdfast uses, or do it "
@@ -91,16 +91,13 @@ class Held:
         self.descriptors.clear()
 
     def _opened(self, path: str) -> int:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_unlinked(path, os.O_RDONLY)
         self.descriptors.append(descriptor)
         return descriptor
 
     def _set(self, kind: int) -> None:
-        if _OFD_SETLK is None:
-            return
         for descriptor, (start, length) in zip(self.descriptors, (_READERS, _USERS), strict=False):
-            with contextlib.suppress(OSError):  # a file system without such locks
-                fcntl.fcntl(descriptor, _OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0))
+            system.lock_open_file(descriptor, kind, start, length)
 
 
 class _Process:
@@ -212,7 +209,7 @@ def _names(given: Any) -> list[str]:
     return [name, os.fsdecode(unquote_to_bytes(place).partition(b"\0")[0])]
 
 
-def _file_id(path: str) -> forks.FileId | None:
+def _file_id(path: str | int) -> forks.FileId | None:
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -257,9 +254,5 @@ def check_alone(path: str) -> None:
 
 def _descriptors(file: forks.FileId) -> set[int]:
     """Descriptors of this process on a file, except our own."""
-    try:
-        names = os.listdir("/proc/self/fd")
-    except OSError:
-        return set()
-    found = {int(name) for name in names if _file_id(f"/proc/self/fd/{name}") == file}
+    found = {each for each in system.descriptors() if _file_id(each) == file}
     return found - _process.descriptors_of(file)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import apsw
 
 from holdfast.model import RunId
-from holdfast.store import migrate
+from holdfast.store import migrate, sqlite_lives, sqlite_schema
 from holdfast.store.locks import WorkerLocks
+from holdfast.store.problems import Concern, Problem
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite_files import network_file_system
+from holdfast.store.sqlite_owners import Owners, user_name
 
 T = TypeVar("T")
 
@@ -23,6 +25,7 @@ class Health:
 
     path: str
     _locks: WorkerLocks
+    _owners: Owners
 
     @property
     def durability(self) -> str:
@@ -35,30 +38,31 @@ class Health:
     async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
         raise NotImplementedError
 
-    async def check(self) -> list[str]:
-        def work(connection: apsw.Connection) -> list[str]:
+    async def check(self) -> list[Problem]:
+        def work(connection: apsw.Connection) -> list[Problem]:
             try:
-                problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
+                damage = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
             except apsw.CorruptError as error:
-                problems = [f"the integrity check itself failed: {error}"]
+                damage = [f"the integrity check itself failed: {error}"]
             known = {migration.number: migration for migration in migrate.migrations("sqlite")}
             for number, name, sha in migrate.applied(connection):
                 if number in known and known[number].sha256 != sha:
-                    problems.append(f"migration {number} ({name}) was applied with another text than this Holdfast has")
-            return problems
+                    damage.append(f"migration {number} ({name}) was applied with another text than this Holdfast has")
+            damage += sqlite_schema.problems(connection)
+            replaced = [
+                f"the lock file of worker {worker} in {self._locks.directory} is not the one that it locked, so it "
+                "proves nothing; find out who replaced it"
+                for worker in sqlite_lives.replaced(connection, self._locks)
+            ]
+            return _problems(Concern.damage, damage) + _problems(Concern.owner, replaced)
 
         problems = await self._read(work)
         file_system = network_file_system(self.path)
         if file_system is not None:
-            problems.append(
-                f"{self.path} is on a {file_system} file system, where SQLite's locks do not work reliably; "
-                "use a local disk"
-            )
-        for path in (self.path, f"{self.path}-wal", f"{self.path}-shm", self._locks.directory):
-            with contextlib.suppress(OSError):
-                mode = os.stat(path).st_mode & 0o777
-                if mode & 0o077:
-                    problems.append(f"{path} can be accessed by others (mode {mode:04o}); make it {mode & 0o700:04o}")
+            told = f"{self.path} is on a {file_system} file system, where SQLite's locks do not work reliably"
+            problems.append(Problem(Concern.place, f"{told}; use a local disk"))
+        problems += _problems(Concern.owner, self._owners.foreign(self.path, self._locks.directory))
+        problems += _problems(Concern.access, self._owners.too_open(self.path, self._locks.directory))
         return problems
 
     async def statistics(self) -> dict[str, int | str]:
@@ -81,9 +85,15 @@ class Health:
         for name, path in (("file_bytes", self.path), ("wal_bytes", f"{self.path}-wal")):
             with contextlib.suppress(FileNotFoundError):
                 found[name] = os.stat(path).st_size
+        with contextlib.suppress(FileNotFoundError):
+            found["owner"] = user_name(os.stat(self.path).st_uid)
         file_system = network_file_system(self.path)
         if file_system is not None:
             found["network_file_system"] = file_system
         if self.trouble is not None:
             found["trouble"] = self.trouble
         return found
+
+
+def _problems(concern: Concern, texts: Iterable[str]) -> list[Problem]:
+    return [Problem(concern, text) for text in texts]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from holdfast.errors import StoreReplaced
 from holdfast.store import forks
 from holdfast.store.sqlite_guard import Held
+from holdfast.store.sqlite_owners import open_unlinked
 from holdfast.store.sqlite_watch import Watch
 
 _COPY = 48  # bytes of the header, which is there twice: while they differ it is being written
@@ -40,7 +41,7 @@ class Identity:
         self._wal = f"{path}-wal"
         self._paths = (path, self._wal, f"{path}-shm") if held is not None else (path,)
         self._known = tuple(map(_look, self._paths))
-        self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC) if held is not None else -1
+        self._log = open_unlinked(self._wal, os.O_RDONLY) if held is not None else -1
         self._watch = Watch(self._wal) if held is not None else None
         self._most = os.stat(path).st_size
         # The index, and what it says: most looks find it unchanged. As one: several threads look.

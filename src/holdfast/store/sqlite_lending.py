@@ -23,7 +23,7 @@ from holdfast.store import rows
 from holdfast.store.queries import load_queries
 
 #: What the tables of the store are called; bodies do not write to them.
-OWN = frozenset({"migrations", "runs", "records", "blobs", "landed", "mailbox", "questions", "definitions", "workers"})
+OWN = frozenset("migrations runs records blobs landed mailbox questions definitions tags workers".split())
 _ENDS = frozenset({apsw.SQLITE_TRANSACTION, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH})
 _CHANGES = frozenset(
     {

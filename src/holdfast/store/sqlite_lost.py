@@ -19,6 +19,7 @@ from holdfast.errors import StoreCorrupt
 from holdfast.store.locks import WorkerLocks
 from holdfast.store.sqlite_files import close_quietly
 from holdfast.store.sqlite_marks import SUFFIX, Found, marks, stored_count
+from holdfast.store.sqlite_owners import open_unlinked
 from holdfast.store.sqlite_wal import Log, check_wal
 
 _LOG_HEADER = struct.Struct(">8xI4x8s")  # of which the page size and the salts
@@ -92,7 +93,7 @@ def _look(path: str, locks: WorkerLocks, connect: Callable[[], apsw.Connection])
 
 def _length_of(wal: str) -> Log | None:
     """What can be in a log that somebody may be writing to."""
-    with contextlib.suppress(FileNotFoundError), open(wal, "rb") as file:
+    with contextlib.suppress(FileNotFoundError), open(wal, "rb", opener=open_unlinked) as file:
         header = file.read(_LOG_HEADER_BYTES)
         if len(header) == _LOG_HEADER_BYTES:
             page_size, salts = _LOG_HEADER.unpack_from(header)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import apsw
 
 from holdfast import clock
+from holdfast.errors import StoreError
 from holdfast.ids import new_worker_id
 from holdfast.model import Definition
 from holdfast.store import forks
@@ -31,6 +32,7 @@ from holdfast.store.queries import load_queries
 from holdfast.store.rows import definition_parameters
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_identity import LogState
+from holdfast.store.sqlite_owners import Owners, open_unlinked
 
 _KIND, _NAME = "log", "rounds"
 _AHEAD = 1 << 32  # a copy is ahead of all marks of what it is a copy of
@@ -54,10 +56,11 @@ class Found(NamedTuple):
 class Mark:
     """The mark of one store in one process. `verified`: files of others that hold; those of dead ones are removed."""
 
-    def __init__(self, directory: str, verified: list[str]) -> None:
+    def __init__(self, directory: str, verified: list[str], owners: Owners) -> None:
         self._file = os.path.join(directory, f"{new_worker_id()}{SUFFIX}")
         self._directory = directory
         self._verified = verified
+        self._owners = owners
         self._descriptor: int | None = None
         self._map: mmap.mmap | None = None
         self._slot = 0
@@ -115,8 +118,8 @@ class Mark:
 
     def _create(self) -> bool:
         """Without a mark less is noticed, and nothing fails."""
-        with contextlib.suppress(OSError):
-            self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(OSError, StoreError):
+            self._descriptor = self._owners.open(self._file, os.O_RDWR | os.O_CREAT)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.pwrite(self._descriptor, bytes(2 * _SLOT), 0)  # a page without space behind it would kill who writes
             self._map = mmap.mmap(self._descriptor, 2 * _SLOT)
@@ -135,7 +138,7 @@ def marks(directory: str) -> list[Found]:
 
 
 def _read(path: str) -> Found | None:
-    with contextlib.suppress(OSError), open(path, "rb") as file:
+    with contextlib.suppress(OSError), open(path, "rb", opener=open_unlinked) as file:
         content = file.read(2 * _SLOT)
         slots = []
         for start in (0, _SLOT):
@@ -151,7 +154,7 @@ def _read(path: str) -> Found | None:
 def _remove_dead(path: str) -> None:
     """Remove a mark whose process is gone: nobody has it locked."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_unlinked(path, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.unlink(path)

@@ -19,6 +19,7 @@ from holdfast.model import (
     RunFilter,
     RunId,
     RunRow,
+    Status,
     Worker,
     WorkerId,
 )
@@ -170,6 +171,10 @@ def _in_line(connection: apsw.Connection, which: dict[str, Any], limit: int, aft
 def next_wake(connection: apsw.Connection) -> int | None:
     found = connection.execute(_QUERIES["next_wake"]).get
     return None if found is None else int(found)
+
+
+def queue_counts(connection: apsw.Connection, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
+    return rows.counts_of(queues, _rows(connection, "queue_counts", {"queues": json.dumps(list(queues))}))
 
 
 def mail_counts(connection: apsw.Connection, owner: WorkerId) -> dict[RunId, tuple[int, int]]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from holdfast import system
 from holdfast.errors import StoreError, UsageError
 from holdfast.model import Append, Ended, Pruned, RunId, RunRow, SchemaStep, Whole
 from holdfast.store import migrate, rows
@@ -17,8 +18,9 @@ from holdfast.store import sqlite_reads as reads
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import explain
-from holdfast.store.sqlite_files import close_quietly, sync_folder
+from holdfast.store.sqlite_files import close_quietly, distrust_schema, sync_folder
 from holdfast.store.sqlite_marks import go_ahead
+from holdfast.store.sqlite_owners import open_unlinked
 from holdfast.store.sqlite_rows import read_rows
 
 T = TypeVar("T")
@@ -199,7 +201,7 @@ def _remove(transaction: Transaction, row: RunRow) -> None:
     if not transaction.connection.changes():
         return
     which = {"ids": json.dumps([row.id]), "most": -1}
-    for name in ("empty_records", "empty_blobs", "empty_questions", "empty_landed", "empty_mail"):
+    for name in ("empty_records", "empty_blobs", "empty_questions", "empty_landed", "empty_tags", "empty_mail"):
         transaction.execute(_QUERIES[name], which)
     transaction.execute(_QUERIES["forget_mail"], which)
 
@@ -215,11 +217,13 @@ def _copied(source: str, unfinished: str, path: str) -> int:
     live = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         live.set_busy_timeout(30_000)
+        distrust_schema(live)
         live.execute(_QUERIES["backup"], (unfinished,))
     finally:
         close_quietly(live, checkpoint=False)
     copy = apsw.Connection(unfinished, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
+        distrust_schema(copy)
         go_ahead(copy)
         problems = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
     finally:
@@ -227,9 +231,9 @@ def _copied(source: str, unfinished: str, path: str) -> int:
     if problems:
         os.unlink(unfinished)
         raise StoreError(f"The copy of {source} is damaged, so it was removed: {'; '.join(problems)}.")
-    descriptor = os.open(unfinished, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_unlinked(unfinished, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        system.sync(descriptor)
         size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)

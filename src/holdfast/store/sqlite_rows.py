@@ -31,7 +31,7 @@ def read_records(run_id: RunId, found: list[list[Any]]) -> list[Record]:
 def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
     """As `rows.listing`, with lists as JSON."""
     name, parameters = rows.listing(which)
-    for several in ("statuses", "owners"):
+    for several in ("statuses", "owners", "tags"):
         if parameters[several] is not None:
             parameters[several] = json.dumps(parameters[several])
     return name, parameters

@@ -18,6 +18,7 @@ import time
 
 from holdfast.data import data
 from holdfast.errors import StoreCorrupt
+from holdfast.store.sqlite_owners import open_unlinked
 
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
@@ -75,7 +76,7 @@ def scan_wal(path: str) -> Damage | None:
 def look_at_wal(path: str) -> tuple[Log | None, Damage | None]:
     """What SQLite reads of a log, and the first damage that cannot be a torn last transaction."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_unlinked) as file:
             header = file.read(_HEADER.size)
             if len(header) < _HEADER.size:
                 return None, None

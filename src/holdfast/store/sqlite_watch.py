@@ -12,6 +12,7 @@ import ctypes
 import os
 from collections.abc import Callable
 
+from holdfast import system
 from holdfast.store.inotify import Inotify
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -28,7 +29,7 @@ class Watch:
         self._libc = ctypes.PyDLL(None)
         self._folder = -1
         # Elsewhere than on file systems of this machine it is not told of everybody who deletes it.
-        self._told = Inotify(path, _GONE) if self._kind_of(path) in _OWN else None
+        self._told = Inotify(path, _GONE) if system.kind_of_file_system(path) in _OWN else None
         self.is_told = self._told is not None and self._told.descriptor >= 0  #: does the kernel say so by itself?
         if self._told is not None and self.is_told:
             self.has_news: Callable[[], bool] = self._told.has_news  #: may the path name another file, or none?
@@ -45,12 +46,6 @@ class Watch:
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
-
-    def _kind_of(self, path: str) -> int:
-        found = ctypes.create_string_buffer(256)
-        if self._libc.statfs(os.fsencode(path), found) != 0:
-            return 0
-        return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF
 
     def _inode_of(self, path: str) -> Callable[[], object]:
         statx = getattr(self._libc, "statx", None)

@@ -31,7 +31,7 @@ import apsw
 
 from holdfast import clock, faults
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.model import Append, Applied, Letter, WorkerId
+from holdfast.model import Append, Applied, Letter
 from holdfast.store.carrier import Posted
 from holdfast.store.sqlite_apply import Transaction
 from holdfast.store.sqlite_errors import SYSTEMIC, explain, is_full
@@ -129,8 +129,9 @@ class Writer:
             self._ring()
         return is_committed
 
-    def create_inline(self, append: Append, owner: WorkerId | None) -> bool:
+    def create_inline(self, append: Append) -> bool:
         """Commit a new run here and now, or decline."""
+        owner = append.row.owner
         is_committed = self._commit_inline(append, lambda new: self._transaction.create(new, owner), CREATE_POINTS)
         if is_committed and owner is None:
             self._ring()

@@ -1,10 +1,11 @@
 """The process that a crash test kills: it starts the run with this id, or goes on with it.
 
-    python -m holdfast.testing.child FILE AGENT ID URL [--alone] < input
+    python -m holdfast.testing.child FILE AGENT ID URL [--alone] [--driven] < input
 
 As a worker it takes up whatever else is left over in the store; with `--alone` it cares for this run only, as
 `holdfast.run` does. It ends with 0 once the run (and the runs it started) ended or are parked: what became of them is
-in the store. A failed run stays failed: unlike `holdfast.run`, this never retries.
+in the store. With `--driven` somebody will come who answers: it ends whatever the deadline of a question or signal is.
+A failed run stays failed: unlike `holdfast.run`, this never retries.
 
     python -m holdfast.testing.child --serve
 
@@ -15,6 +16,7 @@ life costs a few milliseconds and is a real process all the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import io
 import json
@@ -22,6 +24,7 @@ import os
 import sys
 import tokenize
 import traceback
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,14 +33,17 @@ from holdfast import faults
 from holdfast.app import Holdfast
 from holdfast.config import Settings, store_url
 from holdfast.errors import CorruptJournal, HoldfastError, RunError, UsageError
+from holdfast.history import RunInfo
 from holdfast.model import Status
 from holdfast.store import open_store
+from holdfast.testing.parking import open_waits
 from holdfast.verbs.child import Agent, Call
 
 #: Exit code when Holdfast itself refused: the store is damaged, full, or the call is wrong.
 REFUSED = 3
 
 _GOES_ON = (Status.queued, Status.running)
+_POLL_S = 0.02
 
 
 def load(file: str) -> ModuleType:
@@ -60,26 +66,60 @@ def agents_of(module: ModuleType) -> dict[str, Agent[..., Any]]:
     return {each.name: each for each in vars(module).values() if isinstance(each, Agent)}
 
 
-async def go_on(file: str, agent_name: str, *, run_id: str, url: str, text: str, alone: bool) -> None:
-    """Start the run or go on with it, and wait until it and the runs it started are over or parked."""
+async def go_on(
+    file: str, agent_name: str, *, run_id: str, url: str, text: str, alone: bool, driven: bool, left: Collection[str]
+) -> None:
+    """Start the run or go on with it, and wait until it and the runs it started are over or parked.
+
+    `left`: what somebody who came to drive has left open. It is waited for as long as it has a deadline.
+    """
     agents = agents_of(load(file))
     if agent_name not in agents:
         raise UsageError(f"{file} has no agent {agent_name!r}; it has {', '.join(sorted(agents)) or 'none'}.")
     app = Holdfast(store_url(url), agents=tuple(agents.values()), concurrency=100, settings=Settings(), only_own=alone)
     async with app:
-        run = await app.start(Call.decoded(agents[agent_name], text), id=run_id)
+        run = await app.start(Call._decoded(agents[agent_name], text), id=run_id)
         if (await run.info()).is_lost:
             await run.resume()  # at once, and whatever the damage; a worker would find it with its next sweep
-        waiting = [run_id]
+        family = _Family(app, run_id, alone)
+        ending = asyncio.create_task(family.wait_over())
+        while driven and not ending.done() and not await family.waits_for_somebody(left):
+            await asyncio.wait({ending}, timeout=_POLL_S)
+        if driven:
+            ending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await ending
+
+
+class _Family:
+    """The run and, unless it is cared for alone, the runs it started."""
+
+    def __init__(self, app: Holdfast, run_id: str, alone: bool) -> None:
+        self._app = app
+        self._run_id = run_id
+        self._alone = alone
+
+    async def wait_over(self) -> None:
+        """Until each of them is over, or would wait for ever if nobody did anything."""
+        waiting = [self._run_id]
         while waiting:
             for each in waiting:
                 try:
-                    await app.get(each).result_or_needs()
+                    await self._app.get(each)._result_or_needs()
                 except (RunError, CorruptJournal) as error:
                     print(f"{type(error).__name__}: {error}")
-            infos = await app.runs(limit=1000)
-            family = [] if alone else [info for info in infos if info.id.startswith(f"{run_id}.")]
-            waiting = [info.id for info in family if info.status in _GOES_ON]
+            waiting = [info.id for info in await self._infos() if info.id != self._run_id and info.status in _GOES_ON]
+
+    async def waits_for_somebody(self, left: Collection[str]) -> bool:
+        """Is something open that a person or a signal can end, and does nothing go on until then?"""
+        infos = await self._infos()
+        return not any(info.status in _GOES_ON for info in infos) and not open_waits(infos).keys() <= {*left}
+
+    async def _infos(self) -> list[RunInfo]:
+        if self._alone:
+            return [await self._app.get(self._run_id).info()]
+        infos = await self._app.runs(limit=1000)
+        return [info for info in infos if info.id == self._run_id or info.id.startswith(f"{self._run_id}.")]
 
 
 def _warm_up() -> None:
@@ -115,8 +155,9 @@ def _obey(order: dict[str, Any]) -> None:
         os.environ.update(order["env"])
         spec, trace = (os.environ.get(each, "") for each in ("HOLDFAST_FAULT", "HOLDFAST_FAULT_TRACE"))
         faults._faults = faults.Faults(spec, trace) if spec or trace else None  # read before the fork, for nobody
-        where = {"run_id": order["id"], "url": order["url"], "text": order["input"], "alone": order["alone"]}
-        asyncio.run(go_on(order["file"], order["agent"], **where))
+        where = {"run_id": order["id"], "url": order["url"], "text": order["input"]}
+        how = {each: order[each] for each in ("alone", "driven", "left")}
+        asyncio.run(go_on(order["file"], order["agent"], **where, **how))
         code = 0
     except HoldfastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -133,14 +174,15 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--serve"]:
         _serve()
         return 0
-    alone = "--alone" in arguments
-    given = [each for each in arguments if each != "--alone"]
+    alone, driven = ("--alone" in arguments, "--driven" in arguments)
+    given = [each for each in arguments if each not in ("--alone", "--driven")]
     if len(given) != 4:
-        print("usage: python -m holdfast.testing.child FILE AGENT ID URL [--alone] < input", file=sys.stderr)
+        print("usage: python -m holdfast.testing.child FILE AGENT ID URL [--alone] [--driven] < input", file=sys.stderr)
         return 2
     file, agent, run_id, url = given
+    where = {"run_id": run_id, "url": url, "text": sys.stdin.read()}
     try:
-        asyncio.run(go_on(file, agent, run_id=run_id, url=url, text=sys.stdin.read(), alone=alone))
+        asyncio.run(go_on(file, agent, **where, alone=alone, driven=driven, left=()))
     except HoldfastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return REFUSED

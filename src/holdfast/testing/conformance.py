@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
+from typing import Any
 
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import (
@@ -377,6 +378,43 @@ async def runs_are_listed_newest_first_and_filtered(make: MakeStore) -> None:
             assert listed == [row for row in rows if fits(row)], which
 
 
+async def runs_are_found_by_their_tags(make: MakeStore) -> None:
+    async def found(*tags: tuple[str, str], **more: Any) -> list[str]:
+        return [row.id for row in await store.runs(RunFilter(tags=tags, limit=100, **more))]
+
+    async with opened(make) as store:
+        new = [
+            new_run(
+                f"r_{number}",
+                created_at=START + number // 2,
+                agent=f"agent {number % 2}",
+                summary={"steps": 0, "tags": {"n": str(number), "odd": str(number % 2), "ü=“": "' \\ %"}},
+            )
+            for number in range(8)
+        ]
+        rows = [await store.create(each, owner=None) for each in new[:7]]
+        every = [f"r_{number}" for number in reversed(range(7))]
+        assert await found(("ü=“", "' \\ %")) == every
+        assert await found(("odd", "1")) == ["r_5", "r_3", "r_1"]
+        assert await found(("odd", "1"), ("n", "3")) == await found(("n", "3"), ("odd", "1")) == ["r_3"]
+        assert await found(("odd", "1"), ("n", "4")) == await found(("odd", "2")) == await found(("none", "1")) == []
+        assert await found(("odd", "0"), before_id=RunId("r_4")) == ["r_2", "r_0"]
+        assert await found(("odd", "0"), since=START + 2) == ["r_6", "r_4"]
+        assert await found(("odd", "1"), agent="agent 0") == []
+        assert await found(("odd", "1"), id_prefix="r_3", status=frozenset({Status.running})) == ["r_3"]
+        assert await found(("odd", "1"), status=frozenset({Status.done})) == []
+        other = dataclasses.replace(new[7].row, id=rows[0].id)
+        assert await store.create(dataclasses.replace(new[7], row=other), owner=None) == rows[0]
+        assert await found(("n", "7")) == []
+        whole = await store.whole(rows[0].id)
+        assert whole is not None
+        moved = dataclasses.replace(rows[0], epoch=2, summary={})
+        await store.prune([moved], before=None, most=1000, now=START)
+        assert await found(("odd", "0")) == ["r_6", "r_4", "r_2"]
+        await store.put(whole, instead_of=moved)
+        assert await found(("odd", "0")) == ["r_6", "r_4", "r_2", "r_0"]
+
+
 async def a_listing_goes_on_where_it_was(make: MakeStore) -> None:
     async with opened(make) as store:
         for number in range(25):
@@ -541,6 +579,7 @@ CASES: tuple[Case, ...] = (
     claims_are_counted_until_there_is_progress,
     quarantine_takes_a_run_from_its_owner,
     runs_are_listed_newest_first_and_filtered,
+    runs_are_found_by_their_tags,
     a_listing_goes_on_where_it_was,
     many_records_come_back_in_order,
     text_is_stored_as_it_is,

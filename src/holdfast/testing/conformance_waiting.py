@@ -270,6 +270,23 @@ async def mail_counts_tell_what_a_worker_has_to_look_at(make: MakeStore) -> None
         assert await store.mail_counts(WorkerId("w_nobody")) == {}
 
 
+async def runs_of_queues_are_counted(make: MakeStore) -> None:
+    async with opened(make) as store:
+        for queue, status, owner in (
+            *((queue, Status.queued, None) for queue in ("mail", "mail", "it's", "other")),
+            *((queue, Status.running, ALICE) for queue in ("mail", "it's", "it's")),
+            ("mail", Status.waiting, None),
+            ("mail", Status.done, None),
+        ):
+            await store.create(new_run(queue=queue, status=status), owner=owner)
+        assert await store.queue_counts(["mail", "it's", "empty"]) == {
+            "mail": {Status.queued: 2, Status.running: 1},
+            "it's": {Status.queued: 1, Status.running: 2},
+            "empty": {Status.queued: 0, Status.running: 0},
+        }
+        assert await store.queue_counts([]) == {}
+
+
 # who may be claimed
 
 
@@ -508,6 +525,7 @@ CASES: tuple[Case, ...] = (
     two_claimers_never_exceed_a_limit,
     many_runs_are_loaded_at_once,
     mail_counts_tell_what_a_worker_has_to_look_at,
+    runs_of_queues_are_counted,
     only_runs_whose_time_has_come_are_ready,
     a_line_is_ordered_by_priority_and_time,
     keys_are_served_evenly_from_behind_the_cursor,

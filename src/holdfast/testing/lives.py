@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast import faults
 from holdfast.errors import HoldfastError
@@ -19,19 +20,47 @@ _SHOWN = 3
 _MAY_REPEAT = ("retry", "not_landed")
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A kill at one passing of a crash point."""
+
+    name: str
+    number: int  #: of the passings in a whole life, as people count
+    passing: int  #: of those in its process, as the process counts
+    stage: int | None  #: how often somebody acted on the run before that process; None: in whichever comes next
+    by_chance: bool = False  #: it may as well not happen
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.number}"
+
+    @property
+    def fault(self) -> str:
+        """For `HOLDFAST_FAULT`."""
+        return f"{self.name}:kill@{self.passing}"
+
+
+class Trace(NamedTuple):
+    """What a process of a life passed."""
+
+    path: Path
+    stage: int = 0  #: how often somebody had acted on the run before
+    fault: str = ""
+
+    def passed(self) -> list[str]:
+        return self.path.read_text().split() if self.path.exists() else []
+
+
 @dataclass(slots=True)
 class Attempt:
     """A life while it is lived."""
 
-    plan: tuple[str, ...]  #: where its processes are to be killed, as `name@n`
     folder: Path
     run_id: str
     url: str
     env: dict[str, str]
-    deaths: list[str] = field(default_factory=list)
-    traces: list[Path] = field(default_factory=list)
+    deaths: list[str] = field(default_factory=list)  #: where its processes were killed, as `name@n`
+    traces: list[Trace] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    driven: int = 0
 
     @property
     def log(self) -> Path:
@@ -52,14 +81,16 @@ class Failure:
     command: str
 
 
-def passed_points(traces: Iterable[Path]) -> list[str]:
-    """The crash points in the traces of processes, in order, each with how often it was passed by then."""
+def passages(traces: Iterable[Trace]) -> list[Death]:
+    """Every passing of a crash point in the processes of a life, in order."""
     found = []
+    in_life: Counter[str] = Counter()
     for trace in traces:
-        times: Counter[str] = Counter()
-        for name in trace.read_text().split() if trace.exists() else ():
-            times[name] += 1
-            found.append(f"{name}@{times[name]}")
+        in_process: Counter[str] = Counter()
+        for name in trace.passed():
+            in_life[name] += 1
+            in_process[name] += 1
+            found.append(Death(name, in_life[name], in_process[name], trace.stage))
     return found
 
 

@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,8 @@ class Order:
     env: Mapping[str, str]
     log: Path
     alone: bool = False  #: leave other runs in the store alone
+    driven: bool = False  #: somebody will come who answers: end at a question or signal, whatever its deadline
+    left: Sequence[str] = ()  #: except for these, which that somebody left open
 
 
 class Lane:
@@ -66,6 +68,8 @@ class Lane:
             "env": dict(order.env),
             "log": str(order.log),
             "alone": order.alone,
+            "driven": order.driven,
+            "left": list(order.left),
         }
         self._server.stdin.write(json.dumps(said).encode() + b"\n")
         pid = self._answer(10.0)["pid"]

@@ -1,9 +1,12 @@
 """Kill an agent at every crash point, resume it, and compare with a run that nobody killed.
 
-First the agent runs undisturbed, and notes each crash point that it passes (`holdfast.faults`). Then, for each of them,
-it lives again in a fresh store: killed there with SIGKILL, resumed by a new process until it ends. Recovery passes
-points of its own (a claim, a settlement); a life is killed there a second time. Lives are forked from processes that
-have Holdfast imported, two or more at a time, each with a folder, a store, a ledger and an outside world of its own.
+First the agent runs undisturbed, and notes each crash point that it passes (`holdfast.faults`). Where it waits for
+somebody its process ends, `drive` does what that somebody would, and the next process goes on: a life has as many
+stages as it takes. Then, for each point, it lives again in a fresh store: killed with SIGKILL in the stage where the
+point is passed, resumed by a new process until it ends. Recovery passes points of its own (a claim, a settlement); a
+life is killed there a second time. A kill that was planned and did not happen proves nothing, so it is a failure.
+Lives are forked from processes that have Holdfast imported, two or more at a time, each with a folder, a store, a
+ledger and an outside world of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,8 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import Kind, Record, RunRow, Status
 from holdfast.testing.invariants import check_history
 from holdfast.testing.ledger import VARIABLE, Ledger
-from holdfast.testing.lives import Attempt, Failure, passed_points, repeated_effects, report, story
+from holdfast.testing.lives import Attempt, Death, Failure, Trace, passages, repeated_effects, report, story
+from holdfast.testing.parking import open_waits, read_open_waits
 from holdfast.testing.processes import Lane, Order
 from holdfast.testing.reading import read_row, read_run, read_text
 from holdfast.verbs.child import Call
@@ -39,8 +44,13 @@ from holdfast.verbs.child import Call
 FOLDER = "HOLDFAST_TEST_FOLDER"
 
 _LIVES_AT_ONCE = min(4, os.cpu_count() or 1)
-_RESUMES = 12
+_PROCESSES = 100
+#: So often is a kill tried that does not happen, and somebody called who changes nothing.
+_TRIES = 3
 _RUN_ID = "survivor"
+#: Whoever dies here leaves an effect in doubt, for sure. Elsewhere it is chance how much is on disk by then, and so is
+#: what recovery has to do.
+_IN_THE_EFFECT = frozenset({"effect.after_intent", "effect.after_body"})
 #: A run that needs a person or a signal, or whose child does.
 _PARKED = frozenset({Status.in_doubt, Status.waiting, Status.paused})
 #: Verdicts after which an agent may rightly come to another end than without a crash.
@@ -120,15 +130,17 @@ def assert_survives(
 
     The agent must be in a file that can be imported. For every life, `setup(folder)` makes a fresh outside world and
     returns environment variables for its processes ($HOLDFAST_TEST_FOLDER and $HOLDFAST_LEDGER are set anyway).
-    `drive(url, run_id)` is called when the run is parked, to do what a person would (see `resolve`); without it a run
-    that ends in doubt is accepted as such. `points` picks crash points by name or pattern (`effect.*`,
+    `drive(url, run_id)` is called when the run is parked on a question, a signal or a doubt, whatever its deadline, to
+    do what a person would (see `resolve`); what it leaves open is waited for until its deadline. Without it a killed
+    run that ends in doubt is accepted as such. `points` picks crash points by name or pattern (`effect.*`,
     `step.after_body@2`). `url` makes all lives share one store, each process caring for its own run. `timeout` is for
     one process, in seconds.
 
     After each life: the same result or error as without a crash (unless an effect's rule was to undo or to fail, or
     `same_end` is False, for agents that never end the same way twice), no effect repeated that nobody allowed to be,
     every invariant of `check_history`, and `check(life)` raises no AssertionError. `rounds` adds that many lives with
-    several kills each, at points chosen by `seed`.
+    several kills each, at points chosen by `seed`. A kill that does not happen, because a killed life takes another way
+    than the undisturbed one, is a failure as well.
 
     Example:
         def test_the_newsletter_survives() -> None:
@@ -146,7 +158,38 @@ def assert_survives(
         seconds = (monotonic_us() - began) / 1e6
         if sweep.failures:
             raise AssertionError(report(call.agent.name, len(sweep.lives), sweep.failures))
-    return Survival(call.agent.name, tuple(passed), tuple(sweep.lives), sweep.processes, seconds)
+    return Survival(call.agent.name, tuple(map(str, passed)), tuple(sweep.lives), sweep.processes, seconds)
+
+
+Plan = tuple[Death, ...]
+
+
+@dataclass(slots=True)
+class _Attempt(Attempt):
+    """A life with a plan of where it is killed."""
+
+    plan: Plan = ()
+    pending: list[Death] = field(default_factory=list)
+    died_at: list[Death] = field(default_factory=list)
+    driven: int = 0
+    left: list[str] = field(default_factory=list)  #: what the last drive did not care for
+    in_vain: int = 0  #: drives in a row that changed nothing
+
+    def __post_init__(self) -> None:
+        self.pending = list(self.plan)
+
+    def next_death(self) -> Death | None:
+        """Where the next process is to be killed; a stage that is over does not come again."""
+        while self.pending and self.pending[0].stage is not None and self.pending[0].stage < self.driven:
+            self.pending.pop(0)
+        if self.pending and self.pending[0].stage in (None, self.driven):
+            return self.pending[0]
+        return None
+
+    def dies(self, death: Death) -> None:
+        self.pending.remove(death)
+        self.died_at.append(death)
+        self.deaths.append(str(death))
 
 
 class _Sweep:
@@ -176,7 +219,8 @@ class _Sweep:
         self._lock = threading.Lock()
         self._expected: tuple[Status, str] | None = None
         self._base_names: frozenset[str] = frozenset()
-        self._seen_pairs: set[tuple[str, ...]] = set()
+        self._seen_pairs: set[tuple[object, ...]] = set()
+        self._known: set[Death] = set()
         self.lives: list[Life] = []
         self.failures: list[Failure] = []
         self.processes = 0
@@ -191,47 +235,81 @@ class _Sweep:
 
     # the two phases
 
-    def undisturbed(self, wanted: Sequence[str] | None) -> list[str]:
-        """Run without a crash; the crash points that it passed and that are wanted, as `name@n`."""
-        attempt, life, _ = self._live(())
+    def undisturbed(self, wanted: Sequence[str] | None) -> list[Death]:
+        """Run without a crash; the crash points that its processes passed and that are wanted."""
+        unknown = [w for w in wanted or () if not fnmatch.filter(faults.POINTS, w.partition("@")[0])]
+        if unknown:
+            raise UsageError(f"points=: there is no crash point {', '.join(unknown)}; see holdfast.faults.POINTS.")
+        attempt, life, row = self._live(())
+        if row is not None and not row.status.is_final and not attempt.problems:
+            attempt.problems.append(_unhelped(row))
         if life is None or attempt.problems:
             problems = "\n  ".join(attempt.problems)
             raise AssertionError(
                 f"{self._call.agent.name} does not come to an end even without a crash:\n  {problems}\n{story(attempt)}"
             )
-        passed = passed_points(attempt.traces)
-        self._base_names = frozenset(each.partition("@")[0] for each in passed)
+        passed = passages(attempt.traces)
+        self._base_names = frozenset(each.name for each in passed)
         if wanted is None:
             return passed
-        unknown = [w for w in wanted if not fnmatch.filter(faults.POINTS, w.partition("@")[0])]
-        if unknown:
-            raise UsageError(f"points=: there is no crash point {', '.join(unknown)}; see holdfast.faults.POINTS.")
-        return [
-            each
-            for each in passed
-            if any(fnmatch.fnmatch(each, w) or fnmatch.fnmatch(each.partition("@")[0], w) for w in wanted)
-        ]
+        chosen = [d for d in passed if any(fnmatch.fnmatch(str(d), w) or fnmatch.fnmatch(d.name, w) for w in wanted)]
+        if not chosen:
+            raise UsageError(
+                f"points=: {self._call.agent.name} passes none of {', '.join(wanted)}, so nobody would be killed. "
+                f"It passes {', '.join(map(str, passed))}."
+            )
+        return chosen
 
-    def kill_everywhere(self, passed: Sequence[str]) -> None:
+    def kill_everywhere(self, passed: Sequence[Death]) -> None:
         """Each point once; then the points that only recovery passes, by a second kill."""
-        plans: list[tuple[str, ...]] = [(each,) for each in passed]
+        plans: list[Plan] = [(each,) for each in passed]
         while plans:
             self._wanted += len(plans)
             with ThreadPoolExecutor(_LIVES_AT_ONCE) as threads:
-                further = list(threads.map(self._one, plans))
+                further = list(threads.map(self._kill, plans))
             plans = [plan for plans_of_one in further for plan in plans_of_one]
 
-    def kill_at_random(self, passed: Sequence[str], rounds: int, seed: int) -> None:
-        """Lives with two to five deaths, at points of the run and of its recovery."""
+    def kill_at_random(self, passed: Sequence[Death], rounds: int, seed: int) -> None:
+        """Lives with two to five deaths, at points of the run and of its recovery; all but the first come by chance."""
         chance = random.Random(seed)  # noqa: S311
-        known = sorted({*passed, *(death for life in self.lives for death in life.deaths)})
-        plans = [tuple(chance.choice(known) for _ in range(chance.randint(2, 5))) for _ in range(rounds)]
+        anywhere = {replace(each, stage=None, by_chance=True) for each in {*passed, *self._known}}
+        known = sorted(anywhere, key=lambda each: (each.name, each.number, each.passing))
+        plans = [
+            (chance.choice(passed), *(chance.choice(known) for _ in range(chance.randint(1, 4)))) for _ in range(rounds)
+        ]
         self._wanted += len(plans)
         with ThreadPoolExecutor(_LIVES_AT_ONCE) as threads:
-            list(threads.map(self._one, plans))
+            list(threads.map(self._kill, plans))
 
-    def _one(self, plan: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """Live a planned life; the plans for the points that its recovery passed, and no life before it."""
+    def _kill(self, plan: Plan) -> list[Plan]:
+        """Live a planned life; the plans for the points that its recovery passed, and no life before it.
+
+        Where a life passes a point less often than the one before it, as with commits that were made together, it dies
+        the last time that it does.
+        """
+        tries = 0
+        while True:
+            tries += 1
+            attempt = self._one(plan)
+            missed = next((death for death in plan if death not in attempt.died_at and not death.by_chance), None)
+            if missed is None or attempt.problems:
+                break
+            if tries == _TRIES:
+                self._fail(attempt, [_not_killed(missed, plan, tries)])
+                break
+            plan = tuple(_passed_last(attempt, each) if each is missed else each for each in plan)
+        if len(plan) > 1 or missed is not None or attempt.problems:
+            return []
+        further: list[Plan] = []
+        for each in _only_recovery(attempt, self._base_names):
+            pair = (plan[0].name, plan[0].stage, str(each)) if each.name != "claim.after_commit" else (each.stage,)
+            with self._lock:
+                if pair not in self._seen_pairs:
+                    self._seen_pairs.add(pair)
+                    further.append((*plan, replace(each, by_chance=plan[0].name not in _IN_THE_EFFECT)))
+        return further
+
+    def _one(self, plan: Plan) -> _Attempt:
         attempt, life, row = self._live(plan)
         problems = attempt.problems
         if life is not None:
@@ -239,24 +317,19 @@ class _Sweep:
             with self._lock:
                 self.lives.append(life)
         if problems:
-            told = story(attempt)
-            with self._lock:
-                self.failures.append(Failure(tuple(attempt.deaths), problems, told, self._command(attempt)))
-        if len(plan) > 1 or len(attempt.deaths) < len(plan):
-            return []
-        further = []
-        for each in passed_points(attempt.traces[1:2]):
-            name = each.partition("@")[0]
-            pair = (plan[0].partition("@")[0], each) if name != "claim.after_commit" else (each,)
-            with self._lock:
-                if name not in self._base_names and pair not in self._seen_pairs:
-                    self._seen_pairs.add(pair)
-                    further.append((*plan, each))
-        return further
+            self._fail(attempt, problems)
+        with self._lock:
+            self._known |= {*attempt.died_at}
+        return attempt
+
+    def _fail(self, attempt: _Attempt, problems: list[str]) -> None:
+        told = story(attempt)
+        with self._lock:
+            self.failures.append(Failure(tuple(attempt.deaths), problems, told, self._command(attempt)))
 
     # one life
 
-    def _live(self, plan: tuple[str, ...]) -> tuple[Attempt, Life | None, RunRow | None]:
+    def _live(self, plan: Plan) -> tuple[_Attempt, Life | None, RunRow | None]:
         attempt = self._born(plan)
         lane = self._lane()
         try:
@@ -275,7 +348,7 @@ class _Sweep:
             attempt.problems.append(f"its end cannot be read: {error}")
             return attempt, None, row
 
-    def _born(self, plan: tuple[str, ...]) -> Attempt:
+    def _born(self, plan: Plan) -> _Attempt:
         with self._lock:
             number, self._begun = self._begun, self._begun + 1
         folder = self._folder / f"life-{number}"
@@ -287,7 +360,7 @@ class _Sweep:
         url = self._url or f"sqlite:///{folder / 'store.db'}"
         if self._expected is None:
             self._expected_id = run_id
-        return Attempt(plan, folder, run_id, url, env)
+        return _Attempt(folder, run_id, url, env, plan=plan)
 
     def _lane(self) -> Lane:
         with self._lock:
@@ -298,24 +371,24 @@ class _Sweep:
             self._lanes.append(lane)
         return lane
 
-    def _go_on(self, attempt: Attempt, lane: Lane) -> RunRow | None:
+    def _go_on(self, attempt: _Attempt, lane: Lane) -> RunRow | None:
         """Processes until the run has come to its end, or nothing can bring it there."""
-        for number in range(_RESUMES):
-            fault = attempt.plan[number] if number < len(attempt.plan) else ""
-            trace = attempt.folder / f"trace-{number}"
+        for number in range(_PROCESSES):
+            death = attempt.next_death()
+            trace = Trace(attempt.folder / f"trace-{number}", attempt.driven, death.fault if death is not None else "")
             attempt.traces.append(trace)
-            env = attempt.env | {"HOLDFAST_FAULT_TRACE": str(trace)}
-            name, _, count = fault.partition("@")
-            env["HOLDFAST_FAULT"] = f"{name}:kill@{count}" if fault else ""
+            env = {"HOLDFAST_FAULT_TRACE": str(trace.path), "HOLDFAST_FAULT": trace.fault}
             order = Order(
                 self._file,
                 self._call.agent.name,
                 attempt.run_id,
                 attempt.url,
                 self._text,
-                env,
+                attempt.env | env,
                 attempt.log,
                 alone=self._url is not None,
+                driven=self._drive is not None,
+                left=attempt.left,
             )
             with self._lock:
                 self.processes += 1
@@ -324,32 +397,41 @@ class _Sweep:
             except TimeoutError:
                 attempt.problems.append(f"process {number + 1} did not end within {self._timeout_s:g} s")
                 return None
-            if code == -9 and fault:
-                attempt.deaths.append(fault)
+            if code == -9 and death is not None:
+                attempt.dies(death)
                 continue
             if code:
                 attempt.problems.append(f"process {number + 1} ended with code {code}")
                 return None
+            if death is not None and death.stage is None:
+                attempt.pending.pop(0)
             row = read_row(attempt.url, attempt.run_id)
             if row is None:
                 attempt.problems.append("the process ended well, and the run is not in the store")
                 return None
             if row.status.is_final or not self._help(attempt, row):
                 return row
-        attempt.problems.append(f"it is not over after {_RESUMES} processes")
+        attempt.problems.append(f"it is not over after {_PROCESSES} processes")
         return None
 
-    def _help(self, attempt: Attempt, row: RunRow) -> bool:
+    def _help(self, attempt: _Attempt, row: RunRow) -> bool:
         if row.status in _PARKED and self._drive is None:
             return False
-        if self._drive is None or attempt.driven > _RESUMES:
+        if self._drive is None:
             attempt.problems.append(f"the run is {row.status}: {json.dumps(dict(row.reason or {}))[:1000]}")
+            return False
+        before = read_open_waits(attempt.url, attempt.run_id)
+        attempt.in_vain = attempt.in_vain + 1 if attempt.driven and attempt.left == sorted(before) else 0
+        if attempt.in_vain == _TRIES:
+            told = "; ".join(before.values()) or f"the run is {row.status}: {json.dumps(dict(row.reason or {}))[:1000]}"
+            attempt.problems.append(f"drive was called {_TRIES} times, and it is as before: {told}")
             return False
         attempt.driven += 1
         self._drive(attempt.url, attempt.run_id)
+        attempt.left = sorted(before.keys() & read_open_waits(attempt.url, attempt.run_id).keys())
         return True
 
-    def _look_back(self, attempt: Attempt) -> Life:
+    def _look_back(self, attempt: _Attempt) -> Life:
         row, records = read_run(attempt.url, attempt.run_id)
         end = next((r for r in reversed(records) if r.kind == Kind.finished), None) if row.status.is_final else None
         text = read_text(attempt.url, attempt.run_id, end.payload) if end is not None else ""
@@ -376,7 +458,7 @@ class _Sweep:
             deaths, row.status, result, error, settlements, attempt.ledger, attempt.run_id, attempt.url, attempt.folder
         )
 
-    def _differs(self, attempt: Attempt, row: RunRow, records: Sequence[Record], said: str) -> None:
+    def _differs(self, attempt: _Attempt, row: RunRow, records: Sequence[Record], said: str) -> None:
         assert self._expected is not None
         if row.status in _PARKED and self._drive is None:
             return
@@ -398,15 +480,20 @@ class _Sweep:
             return [f"check: {str(error) or 'an assertion failed'}"]
         return []
 
-    def _command(self, attempt: Attempt) -> str:
+    def _command(self, attempt: _Attempt) -> str:
         variables = {n: v for n, v in attempt.env.items() if n not in (VARIABLE, FOLDER)}
         variables |= {VARIABLE: "again/ledger.jsonl", FOLDER: "again"}
         shown = " ".join(f"{n}={shlex.quote(v)}" for n, v in variables.items())
         module = f"python -m holdfast.testing.child {shlex.quote(self._file)} {self._call.agent.name} r again/store.db"
+        module += " --driven" if self._drive is not None else ""
         text = shlex.quote(self._text if len(self._text) < 2000 else "… the input …")
-        faults_ = [f"HOLDFAST_FAULT={p.partition('@')[0]}:kill@{p.partition('@')[2]} " for p in attempt.plan]
-        lines = [f"echo {text} | {shown} {fault}{module}" for fault in [*faults_, ""]]
-        return "\n".join(["mkdir again", *lines])
+        lines = ["mkdir again"]
+        for before, trace in pairwise([Trace(attempt.folder), *attempt.traces]):
+            if trace.stage != before.stage:
+                lines.append("# here drive('again/store.db', 'r') was called")
+            fault = f"HOLDFAST_FAULT={trace.fault} " if trace.fault else ""
+            lines.append(f"echo {text} | {shown} {fault}{module}")
+        return "\n".join(lines)
 
     def _progress(self) -> None:
         if not sys.stderr.isatty():
@@ -416,6 +503,43 @@ class _Sweep:
             broken = f", {wrong} went wrong" if wrong else ""
             sys.stderr.write(f"\r\x1b[K{self._call.agent.name}: {done} of {wanted} lives{broken}")
             sys.stderr.flush()
+
+
+def _unhelped(row: RunRow) -> str:
+    waits = "; ".join(open_waits([row]).values()) or f"{row.id} is {row.status}"
+    return f"{waits}, and nobody comes: pass drive=, a function that does what a person would."
+
+
+def _not_killed(death: Death, plan: Plan, tries: int) -> str:
+    where = f"{death} ({faults.POINTS.get(death.name, '?')})"
+    who = "the undisturbed run" if death is plan[0] else f"a life that was killed at {plan[0]}"
+    when = f"after drive {death.stage}" if death.stage else "before any drive"
+    return (
+        f"it was to be killed at {where}, where {who} came {when}; in {tries} lives no process came there. "
+        "Does the agent, or drive, do the same each time? If it depends on chance, leave the point out with points=."
+    )
+
+
+def _passed_last(attempt: Attempt, death: Death) -> Death:
+    """The same point, as often as this life passed it, if it was less often."""
+    passed = [each for each in passages(attempt.traces) if (each.name, each.stage) == (death.name, death.stage)]
+    return passed[-1] if passed and passed[-1].passing < death.passing else death
+
+
+def _only_recovery(attempt: _Attempt, base_names: frozenset[str]) -> list[Death]:
+    """The points that were passed after the first death, and are none of those that the undisturbed run passes.
+
+    A run that wakes up is claimed as well, but not from somebody who died. A process may try to claim it twice, by
+    chance: it is killed at its first try.
+    """
+    after = next((n for n, trace in enumerate(attempt.traces, start=1) if trace.fault), len(attempt.traces))
+    before = len(passages(attempt.traces[:after]))
+    taking_over = len(passages(attempt.traces[: after + 1]))
+    return [
+        death
+        for n, death in enumerate(passages(attempt.traces)[before:], start=before)
+        if (n < taking_over and death.passing == 1 if death.name.startswith("claim.") else death.name not in base_names)
+    ]
 
 
 def _file_of(call: Call[Any]) -> str:

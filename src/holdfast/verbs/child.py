@@ -12,6 +12,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from dataclasses import field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -20,23 +21,24 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ca
 
 from holdfast import faults
 from holdfast.calls import (
-    Duration,
     answer,
     checked_name,
     clean_up,
     deliver,
     elapsed_us,
+    key_of,
     remember_key,
-    seconds,
     to_its_end,
 )
-from holdfast.clock import monotonic_us
+from holdfast.clock import due_us, in_seconds, monotonic_us
 from holdfast.codec import Coder, Input, bind_input, coder_for, decode_input, digest, encode_error, result_annotation
 from holdfast.context import RunContext
 from holdfast.data import data
-from holdfast.errors import Fenced, NotInRun, RunError, UsageError
+from holdfast.durations import Duration
+from holdfast.errors import ConflictingStart, Fenced, NotInRun, RunError, UsageError
+from holdfast.forgotten import tell_run
 from holdfast.journal.replay import CHILD_ENDED, Entry
-from holdfast.model import Kind, RunId
+from holdfast.model import Kind, RunId, ThreadId
 from holdfast.pending import block_child, until_cancelled
 from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
 from holdfast.shields import Shield, go_on_with
@@ -49,6 +51,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
+_REFUSALS = (ConflictingStart, UsageError)  # of a start: nothing was started
 _ENDED = ".ended"  # of a child that was given up, and had to undo what it had done
 #: How long the ids of children get, in characters.
 LONGEST_CHILD = 120
@@ -97,11 +100,12 @@ class Agent(Generic[P, R_co]):
         self.fn = fn
         self.name: str = checked_name(name, fn)
         self.version = version
-        self.timeout_s = timeout_s
+        self._timeout_s = timeout_s
         self.queue = queue
         self.signals: dict[str, Signal] = {signal.name: signal for signal in signals}
-        self.interrupted: Callable[..., Coroutine[Any, Any, Any]] | None = None
+        self._interrupted: Callable[..., Coroutine[Any, Any, Any]] | None = None
         functools.update_wrapper(self, fn)
+        self.__code__, self.__defaults__, self.__kwdefaults__ = _code_of(fn)  # so `inspect` sees an async function
 
     def on_interrupt(self, fn: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
         """Declare what happens when somebody interrupts a run with a message.
@@ -117,7 +121,7 @@ class Agent(Generic[P, R_co]):
         """
         if not inspect.iscoroutinefunction(fn):
             raise UsageError(f"on_interrupt takes an async function; {getattr(fn, '__name__', fn)!r} is not one.")
-        self.interrupted = fn
+        self._interrupted = fn
         return fn
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
@@ -128,7 +132,7 @@ class Agent(Generic[P, R_co]):
         return coder_for(result_annotation(self.fn))
 
     @functools.cached_property
-    def source(self) -> str | None:
+    def _source(self) -> str | None:
         """The file that the agent is in, for whoever wants to resume one of its runs."""
         try:
             return str(Path(inspect.getfile(self.fn)).resolve())
@@ -136,12 +140,18 @@ class Agent(Generic[P, R_co]):
             return None
 
     @functools.cached_property
-    def code(self) -> str:
+    def _code(self) -> str:
         """What the code is, whatever its layout: a digest of its module and of what that imports of its project."""
         return digest(f"{self.version or ''}/{code_of(self.fn)}")
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
+
+
+def _code_of(fn: Any) -> tuple[Any, Any, Any]:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn.__code__, fn.__defaults__, fn.__kwdefaults__
 
 
 class Call(Coroutine[Any, Any, R_co]):
@@ -159,33 +169,32 @@ class Call(Coroutine[Any, Any, R_co]):
         return bind_input(self.agent.fn, self.args, self.kwargs)
 
     @classmethod
-    def decoded(
-        cls: type[Call[R]],
-        agent: Agent[..., R],
-        text: str,
-        defaults: tuple[str, ...] = (),
-        *,
-        outside: str | None = None,
-    ) -> Call[R]:
-        """The call that was stored; `defaults` are the arguments that were not given, `outside` is from outside."""
-        args, kwargs = decode_input(agent.fn, text, defaults, outside=outside)
+    def _decoded(cls: type[Call[R]], agent: Agent[..., R], text: str) -> Call[R]:
+        """The call that was stored."""
+        args, kwargs = decode_input(agent.fn, text)
         return cls(agent, args, kwargs)
 
     @classmethod
-    def stored(cls: type[Call[R]], agent: Agent[..., R], given: Input) -> Call[R]:
+    def _stored(cls: type[Call[R]], agent: Agent[..., R], given: Input) -> Call[R]:
         """A call to be started with what was stored, without being read."""
         call = cls(agent, (), {})
         call.input = given
         return call
 
-    def durable_name(self) -> str:
+    def _durable_name(self) -> str:
         return self.agent.name
 
-    def durable_arguments(self) -> dict[str, Any]:
+    def _durable_arguments(self) -> dict[str, Any]:
         return {"args": self.args, **self.kwargs}
 
     def __await__(self) -> Generator[Any, Any, R_co]:
-        return _await_child(self).__await__()
+        self._coroutine = _await_child(self)
+        return self._coroutine.__await__()
+
+    def __del__(self) -> None:
+        is_used = self._coroutine is not None or "input" in self.__dict__
+        if not is_used:  # neither awaited nor started
+            tell_run(self.agent.__name__)
 
     # a coroutine as well, so that create_task and TaskGroup take it
 
@@ -200,11 +209,25 @@ class Call(Coroutine[Any, Any, R_co]):
         return self._coroutine.throw(kind if value is None else value)
 
     def close(self) -> None:
-        if self._coroutine is not None:
-            self._coroutine.close()
+        if self._coroutine is None:
+            self._coroutine = _await_child(self)
+        self._coroutine.close()
 
     def __repr__(self) -> str:
         return f"<call of {self.agent.name}>"
+
+
+@data
+class ChildStart:
+    """How a run is started by another one."""
+
+    run_id: str | None = None
+    thread_id: str | None = None
+    queue: str | None = None
+    queue_key: str = ""
+    priority: int = 0
+    wake_at: int = 0  #: µs
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class AgentDecorator(Protocol):
@@ -246,7 +269,7 @@ def agent(
         async def newsletter(topic: str) -> str:
             return await send_email("list@example.org", await write(topic))
     """
-    timeout_s = None if timeout is None else seconds(timeout)
+    timeout_s = None if timeout is None else in_seconds(timeout, "timeout=")
 
     def decorate(fn: Callable[..., Any]) -> Agent[..., Any]:
         return Agent(fn, name=name, version=version, timeout_s=timeout_s, queue=queue, signals=signals)
@@ -267,10 +290,12 @@ def child_id(parent: str, place: str) -> RunId:
     return RunId(f"{parent[: LONGEST_CHILD - 2 - len(whole)]}..{whole}")
 
 
-def _child_of(run: RunContext, key: str, entry: Entry | None) -> RunId:
-    """The child that a call started. What is recorded counts, whatever ids are made of by now."""
+def _child_of(run: RunContext, key: str, entry: Entry | None, given: str | None = None) -> RunId:
+    """The child that a call started. What is recorded counts, whatever ids are made of, or given, by now."""
     if entry is not None and entry.child is not None:
         return RunId(entry.child)
+    if given is not None:
+        return RunId(given)
     return child_id(run.id, f"{run.nonce}/{run.generation}/{key}")
 
 
@@ -316,14 +341,14 @@ async def _answer_or_wait(scope: Scope, call: Call[R], entry: Entry | None) -> R
     scope.in_call = True
     try:
         with run.busy():
-            key, child, cancelled = await _start_once(scope, call, entry, None, {})
+            key, child, cancelled = await _start_once(scope, call, entry, ChildStart())
         return await _wait_child(scope, call, key, child, cancelled)
     finally:
         scope.in_call = False
 
 
 async def _start_once(
-    scope: Scope, call: Call[Any], entry: Entry | None, thread_id: str | None, tags: Mapping[str, str]
+    scope: Scope, call: Call[Any], entry: Entry | None, how: ChildStart
 ) -> tuple[str, RunId, asyncio.CancelledError | None]:
     """Store the child run unless it is stored; the key of the call, the child, and the cancellation that came."""
     run = scope.run
@@ -333,18 +358,18 @@ async def _start_once(
         key = run.new_key(scope, call.agent.name, None)
     else:
         key = entry.key
-    started = _child_of(run, key, entry)
+    started = _child_of(run, key, entry, how.run_id)
     if entry is None or entry.child is None:
         payload = json.dumps({"run": started, "defaults": call.input.defaults})
         run.journal.add(Kind.child, key, call.agent.name, digest=given, args=call.input.text, payload=payload)
     else:  # it may be stored with what it was called with then, whatever the code calls it with by now
         defaults = tuple(json.loads(entry.first.payload or "{}").get("defaults", ()))
-        call = Call.stored(call.agent, Input.read(run.text(entry.args), defaults))
+        call = Call._stored(call.agent, Input.read(run.text(entry.args), defaults))
 
     async def start_durably() -> None:
         await run.journal.barrier()
         faults.point("child.before_start")
-        await run.patiently(lambda: run.host.start_child(call, started, parent=run, thread_id=thread_id, tags=tags))
+        await run.patiently(lambda: run.host.start_child(call, started, parent=run, how=how))
         faults.point("child.after_start")
 
     try:
@@ -352,6 +377,8 @@ async def _start_once(
     except Fenced:
         await run.fenced()
         raise
+    except _REFUSALS as error:
+        raise remember_key(error, key) from None
     return key, started, cancelled
 
 
@@ -454,7 +481,7 @@ async def _end_of(run: RunContext, child: RunId, key: str, name: str) -> Callabl
         with run.busy():
             if (execution := run.host.local(child)) is not None:
                 await execution.wait_ended()
-            look = partial(handle.ended, execution)
+            look = partial(handle._ended, execution)
             read: Callable[[Coder[Any]], Any] | None = await run.patiently(look)
         if read is not None:
             return read
@@ -462,25 +489,40 @@ async def _end_of(run: RunContext, child: RunId, key: str, name: str) -> Callabl
             await run.wait(key, "child", {"name": name, "child": child})
 
 
-async def start(call: Call[R], *, thread_id: str | None = None, tags: Mapping[str, str] | None = None) -> Run[R]:
+async def start(
+    call: Call[R],
+    *,
+    id: str | None = None,
+    thread_id: str | None = None,
+    queue: str | None = None,
+    queue_key: str = "",
+    priority: int = 0,
+    delay: Duration | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> Run[R]:
     """Inside a run: start another run and go on without waiting for it. A replay does not start it twice.
 
-    Example: `side = await hf.start(summarise(page)); ...; text = await side.result()`
+    The options are those of `app.start`. Without an `id` the run is known by its place in this one; with one, a run
+    that exists is returned if agent and arguments are the same, else ConflictingStart is raised.
+
+    Example: `side = await hf.start(summarise(page), queue="slow"); ...; text = await side.result()`
     """
+    if not isinstance(call, Call):
+        raise UsageError(f"hf.start() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
+    due = due_us(delay, "delay=")
+    how = ChildStart(id, thread_id, queue, queue_key, priority, due or 0, tags or {})
     scope = in_branch("hf.start()")
     run = scope.run
     if run.halted:
         await run.check(scope)
     entry = run.claim(scope, call.agent.name, call.input.given, None)
-    starting = _start(scope, call, entry, thread_id, tags or {})
+    starting = _start(scope, call, entry, how)
     child = await (clean_up(scope, starting) if run.is_clean_up(scope) else starting)
-    handle: Run[R] = run.host.handle(child, run.thread_id)
+    handle: Run[R] = run.host.handle(child, ThreadId(thread_id or run.thread_id))
     return handle
 
 
-async def _start(
-    scope: Scope, call: Call[Any], entry: Entry | None, thread_id: str | None, tags: Mapping[str, str]
-) -> RunId:
+async def _start(scope: Scope, call: Call[Any], entry: Entry | None, how: ChildStart) -> RunId:
     run = scope.run
     if run.gate is not None and (entry is None or entry.outcome is None):
         await run.pass_gate(scope)
@@ -488,11 +530,15 @@ async def _start(
     try:
         if entry is not None and entry.outcome is not None:
             child = _child_of(run, entry.key, entry)
+            await answer(scope, entry, coder_for(str), _REFUSALS)
             run.host.adopt_child(call, child)
-            await answer(scope, entry, coder_for(str), ())
         else:
-            with run.busy():
-                key, child, cancelled = await _start_once(scope, call, entry, thread_id, tags)
+            try:
+                with run.busy():
+                    key, child, cancelled = await _start_once(scope, call, entry, how)
+            except _REFUSALS as error:
+                await _record_refusal(scope, call, error)
+                raise
             payload = json.dumps(child)
             record = lambda tick: run.journal.add(Kind.done, key, call.agent.name, tick=tick, payload=payload)  # noqa: E731
             await deliver(scope, record, shielded=True)
@@ -503,15 +549,29 @@ async def _start(
         scope.in_call = False
 
 
-def get(token: str) -> Run[Any]:
+async def _record_refusal(scope: Scope, call: Call[Any], error: Exception) -> None:
+    """Nothing was started: that is how the call ended, at each replay too."""
+    run, payload, key = scope.run, encode_error(error), key_of(error)
+    if key:
+        record = lambda tick: run.journal.add(Kind.failed, key, call.agent.name, tick=tick, payload=payload)  # noqa: E731
+        await deliver(scope, record, shielded=True)
+
+
+@overload
+def get(token: str) -> Run[Any]: ...
+@overload
+def get(token: str, agent: Agent[..., R]) -> Run[R]: ...
+def get(token: str, agent: Agent[..., Any] | None = None) -> Run[Any]:
     """Inside a run: the handle of another run, by its token or id. It has no side effect.
+
+    With its agent the result has the type that the agent returns.
 
     Example: `status = await hf.get(token).status()`
     """
     run = in_branch("hf.get()").run
     run_id, _, thread_id = token.partition("@")
     handle: Run[Any] = run.host.handle(RunId(run_id), thread_id or run.thread_id)  # type: ignore[arg-type]
-    return handle
+    return handle._of(agent)
 
 
 async def resume(token: str) -> Run[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, cast, overload
@@ -20,7 +20,6 @@ from holdfast.branches import durable_function
 from holdfast.by_hand import go_on
 from holdfast.calls import (
     Body,
-    Duration,
     LateThread,
     Options,
     Retry,
@@ -29,13 +28,14 @@ from holdfast.calls import (
     elapsed_us,
     raise_kept,
     refuse_result,
-    seconds,
 )
-from holdfast.clock import monotonic_us, now_us
+from holdfast.clock import in_seconds, monotonic_us, now_us
 from holdfast.codec import decode_error, decode_input, encode_call, encode_error, encode_input, with_defaults_of
+from holdfast.durations import Duration
 from holdfast.errors import EffectInDoubt, RetryLater, StoreError, Undecodable, Unserialisable, UsageError
+from holdfast.journal.blocks import mismatch
 from holdfast.journal.recovery import Doubt, OnDoubt
-from holdfast.journal.replay import Entry, mismatch, undo_key
+from holdfast.journal.replay import Entry, undo_key
 from holdfast.model import Kind
 from holdfast.pending import until_cancelled
 from holdfast.raising import raised
@@ -104,7 +104,7 @@ def effect(
             raise UsageError(f'on_doubt= takes "ask", "retry", "undo" or "fail"; got {on_doubt!r}.')
         options = Options.checked(fn, name=name, retries=retries, timeout=timeout, retry_on=retry_on, raises=raises)
         is_transaction = uses_transaction(fn) if transaction is None else transaction
-        rules = Rules(on_doubt, int(seconds(settle) * 1_000_000), is_transaction)
+        rules = Rules(on_doubt, int(in_seconds(settle, "settle=") * 1_000_000), is_transaction)
         return EffectDefinition(Body(fn), options, rules).function()
 
     return decorate if fn is None else decorate(fn)
@@ -144,7 +144,7 @@ class EffectDefinition:
             return EffectDefinition(self.body, changed, self.rules).function()
 
         function.__dict__.update(
-            with_options=with_options, verify=self._set_verify, undo=self._set_undo, definition=self
+            with_options=with_options, verify=self._set_verify, undo=self._set_undo, _definition=self
         )
         return cast("Effect[..., Any]", function)
 
@@ -233,7 +233,6 @@ class EffectDefinition:
             return None  # a person has said what became of it
         await run.block(
             mismatch(
-                run.id,
                 asked=f"{entry.key} with other arguments",
                 where=where(scope),
                 recorded=[entry],
@@ -302,7 +301,12 @@ class EffectDefinition:
         if entry is not None and entry.intent is not None:
             run.intents.add(key)
             ended = await self._settle(
-                call, attempt, run.doubt(entry.intent), said=entry.given, is_again=entry.ended_in_doubt
+                call,
+                attempt,
+                run.doubt(entry.intent),
+                said=entry.given,
+                is_again=entry.ended_in_doubt,
+                known=entry.evidence,
             )
         elif entry is not None and entry.ready_at:
             await run.wait_until(key, entry.ready_at)
@@ -399,7 +403,7 @@ class EffectDefinition:
         if not is_later and not (has_more and self._may_repeat(error)):
             return failed(call, self.options, attempt, took, error), 0, postponed
         postponed += is_later
-        wait_s = error.after if isinstance(error, RetryLater) else self.options.retries.delay_s(failures)
+        wait_s = error.after if isinstance(error, RetryLater) else self.options.retries._delay_s(failures)
         retry_at = now_us() + int(wait_s * 1_000_000)
         payload = f'{{"error":{encode_error(error)},"retry_at":{retry_at},"postponed":{postponed}}}'
         journal.add(Kind.attempt, key, self.name, attempt=attempt, took=took, digest=call.args_digest, payload=payload)
@@ -495,8 +499,10 @@ class EffectDefinition:
         original: Exception | None = None,
         may_repeat: bool = True,
         is_again: bool = False,
+        known: Mapping[str, Any] | None = None,
     ) -> Ended | None:
         settling = self._settling(call, attempt, doubt, original=original, may_repeat=may_repeat, is_again=is_again)
+        settling.known = known or {}
         return await settling.settle(said)
 
     def _settling(
@@ -550,7 +556,7 @@ class EffectDefinition:
     def _tell_saga(self, scope: Scope, key: str, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if scope.saga is not None and self.rules.undo is not None:
             undo = self.rules.undo.taking_back(scope.run.idempotency_key(key))
-            scope.saga.add(key, lambda: undo.call((value, *args), kwargs))
+            scope.saga._add(key, lambda: undo.call((value, *args), kwargs))
 
 
 def result(ended: Ended | BaseException) -> Ended:

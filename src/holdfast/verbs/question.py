@@ -15,11 +15,12 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from holdfast.calls import Duration, answer, explicit_key, remember_key, seconds, to_its_end
-from holdfast.clock import now_us
+from holdfast.calls import answer, explicit_key, remember_key, to_its_end
+from holdfast.clock import due_us, now_us
 from holdfast.codec import Coder, coder_for, digest, encode_error, read_outside, schema_of
 from holdfast.context import RunContext
 from holdfast.data import data
+from holdfast.durations import Duration
 from holdfast.errors import Declined, Fenced, Undecodable, UsageError
 from holdfast.hints import hint
 from holdfast.journal.integrity import seal_question
@@ -131,9 +132,9 @@ async def ask(
     if entry is None and run.replay.has_unclaimed:
         await _withdraw_forsaken(scope)
     question = question_id(run, key)
-    due_us = None if timeout is None else now_us() + int(seconds(timeout) * 1_000_000)
+    due = due_us(timeout, "hf.ask(timeout=)")
     async with waiting(
-        scope, _NAME, entry, due_us=due_us, digest=form.shown, args=form.text, more={"question": question}
+        scope, _NAME, entry, due_us=due, digest=form.shown, args=form.text, more={"question": question}
     ) as call:
         return await _Asking(scope, call, form, notify).settle()
 

@@ -45,20 +45,20 @@ class Saga:
         """The keys of the effects that would be undone, in the order of their outcomes."""
         return [key for _, key, _ in self._undos]
 
-    def add(self, key: str, undo: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    def _add(self, key: str, undo: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """An effect with an `undo` ended; effects call this themselves."""
         if not self._is_kept:
             self._undos.append((next(self._count), key, undo))
         elif self.outer is not None:  # of a branch that outlives the block
-            self.outer.add(key, undo)
+            self.outer._add(key, undo)
 
-    def keep(self) -> None:
+    def _keep(self) -> None:
         """The block succeeded: an outer saga takes over what it has done, among what other branches did meanwhile."""
         self._is_kept = True
         if self.outer is not None:
             self.outer._undos = sorted([*self.outer._undos, *self._undos], key=lambda undo: undo[0])
 
-    def encloses(self, saga: Saga | None) -> bool:
+    def _encloses(self, saga: Saga | None) -> bool:
         """Is it this block, or one inside of it?"""
         while saga is not None:
             if saga is self:
@@ -66,7 +66,7 @@ class Saga:
             saga = saga.outer
         return False
 
-    async def undo(self) -> list[Exception]:
+    async def _undo(self) -> list[Exception]:
         """Take back, last first. One that fails for good does not keep the others from being undone."""
         failures: list[Exception] = []
         while self._undos:
@@ -115,7 +115,7 @@ async def saga() -> AsyncGenerator[Saga, None]:
         if block.keys and (entry is None or entry.outcome is None):
             kept = {"kept": block.keys, "outer": outer.key if outer is not None else ""}
             run.journal.add(Kind.done, block.key, _NAME, digest=block.key, payload=json.dumps(kept))
-        block.keep()
+        block._keep()
     finally:
         scope.saga = outer
         run.sagas.remove(block)
@@ -151,7 +151,7 @@ async def _undo(scope: Scope, block: Saga, entry: Entry | None) -> list[Exceptio
     is_recorded = not keys or (entry is not None and entry.outcome is not None)
     if not is_recorded:
         run.journal.begin(OpenCall(block.key, _NAME, 1, began_us, block.key, None, json.dumps({"undo": keys})))
-    failures = await block.undo()
+    failures = await block._undo()
     if not is_recorded:
         payload = json.dumps({"undo": keys, "failed": len(failures)})
         run.journal.end(block.key, Kind.done, tick=0, took=now_us() - began_us, payload=payload)
@@ -170,4 +170,4 @@ async def _end_branches(run: RunContext, scope: Scope, block: Saga) -> None:
 
 
 def _is_inside(other: Scope, scope: Scope, block: Saga) -> bool:
-    return other is not scope and block.encloses(other.saga)
+    return other is not scope and block._encloses(other.saga)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from holdfast.calls import Duration, answer, remember_key, seconds
-from holdfast.clock import now_us
+from holdfast.calls import answer, remember_key
+from holdfast.clock import due_us
 from holdfast.codec import Coder, coder_for, encode_error, read_outside
 from holdfast.context import RunContext
 from holdfast.data import data
+from holdfast.durations import Duration
 from holdfast.errors import Undecodable, UsageError
 from holdfast.model import Kind, Mail
 from holdfast.pending import until_cancelled
@@ -26,7 +27,7 @@ _PREFIX = "hf:receive."
 
 
 @data
-class Signal(Generic[T_co]):
+class Signal(Generic[T]):
     """A kind of message that runs take: its name, and the type of its value.
 
     Declare it with the agent, and a value of another shape is refused to its sender.
@@ -40,18 +41,28 @@ class Signal(Generic[T_co]):
     """
 
     name: str
-    type: TypeForm[T_co]
+    type: TypeForm[T]
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not 1 <= len(self.name) <= 100:
             raise UsageError(f"The name of a signal has 1 to 100 printable characters; got {self.name!r}.")
 
 
+class Receivable(Protocol[T_co]):
+    """A signal, for whoever receives it: a value of its type is one of a wider type too. Not so for who sends it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> TypeForm[T_co]: ...
+
+
 @overload
-async def receive(signal: Signal[T], *, timeout: Duration | None = None) -> T: ...
+async def receive(signal: Receivable[T], *, timeout: Duration | None = None) -> T: ...
 @overload
 async def receive(signal: tuple[str, TypeForm[T]], *, timeout: Duration | None = None) -> T: ...
-async def receive(signal: Signal[Any] | tuple[str, Any], *, timeout: Duration | None = None) -> Any:
+async def receive(signal: Receivable[Any] | tuple[str, Any], *, timeout: Duration | None = None) -> Any:
     """Wait for the next signal of this name, in the order of sending. Those sent before are not lost.
 
     The run needs no process while it waits. With `timeout`, TimeoutError is raised when nothing has come by then; the
@@ -63,7 +74,7 @@ async def receive(signal: Signal[Any] | tuple[str, Any], *, timeout: Duration | 
     run = scope.run
     if run.halted:
         await run.check(scope)
-    wanted = signal if isinstance(signal, Signal) else Signal(*signal)
+    wanted: Receivable[Any] = Signal(*signal) if isinstance(signal, tuple) else signal
     coder: Coder[Any] = coder_for(wanted.type)
     name = _PREFIX + wanted.name
     entry = run.claim(scope, name, "", None)
@@ -73,8 +84,7 @@ async def receive(signal: Signal[Any] | tuple[str, Any], *, timeout: Duration | 
         await until_cancelled(scope, entry)
     if run.gate is not None:
         await run.pass_gate(scope)
-    due_us = None if timeout is None else now_us() + int(seconds(timeout) * 1_000_000)
-    async with waiting(scope, name, entry, due_us=due_us) as call:
+    async with waiting(scope, name, entry, due_us=due_us(timeout, "hf.receive(timeout=)")) as call:
         # What was decided for a wait that the code gave up then is for whoever asks next.
         how = entry.decided if entry is not None and not entry.was_cancelled else None
         mail: Mail | None = None
@@ -92,7 +102,7 @@ async def receive(signal: Signal[Any] | tuple[str, Any], *, timeout: Duration | 
             raise
 
 
-async def _next(run: RunContext, call: WaitCall, wanted: Signal[Any]) -> tuple[Mail | None, str]:
+async def _next(run: RunContext, call: WaitCall, wanted: Receivable[Any]) -> tuple[Mail | None, str]:
     """The next signal that fits and came in time, with its value as it is stored; None: it is too late."""
     while True:
         mail = run.next_signal(wanted.name)

@@ -17,7 +17,6 @@ from holdfast.calls import (
     Body,
     BoundCall,
     CallMethod,
-    Duration,
     LateThread,
     Options,
     Retry,
@@ -31,6 +30,7 @@ from holdfast.calls import (
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import encode_call, encode_error, roundtrip_error
 from holdfast.context import RunContext
+from holdfast.durations import Duration
 from holdfast.errors import HoldfastError, RetryLater
 from holdfast.journal.journal import OpenCall
 from holdfast.journal.replay import Entry
@@ -38,6 +38,7 @@ from holdfast.model import Kind
 from holdfast.pending import until_cancelled
 from holdfast.raising import raised
 from holdfast.scopes import Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
+from holdfast.tracebacks import trimmed
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -141,7 +142,7 @@ class StepDefinition:
         ) -> Step[..., Any]:
             return StepDefinition(self.body, self.options.changed(key=key, retries=retries, timeout=timeout)).function()
 
-        function.__dict__.update(with_options=with_options, definition=self)
+        function.__dict__.update(with_options=with_options, _definition=self)
         return cast("Step[..., Any]", function)
 
     async def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -257,6 +258,7 @@ class StepDefinition:
                 if isinstance(error, LateThread):
                     error = TimeoutError(f"{key} took longer than {self.options.timeout_s} s")
                 payload, seen = roundtrip_error(error, self.options.raises)
+                seen.__traceback__ = trimmed(error.__traceback__)  # live, the line in the body is seen too
                 await self._deliver(scope, run, key, Kind.failed, payload, took)
                 raise remember_key(seen, key)
         finally:
@@ -278,7 +280,7 @@ class StepDefinition:
             return error.after
         if isinstance(error, HoldfastError) or not isinstance(error, self.options.retry_on):
             return None
-        return self.options.retries.delay_s(failures) if failures <= self.options.retries.attempts else None
+        return self.options.retries._delay_s(failures) if failures <= self.options.retries.attempts else None
 
 
 async def _wait_for_retry(run: RunContext, key: str, error: Exception, retry_at: int) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from datetime import datetime, timedelta
 from types import TracebackType
 
-from holdfast.calls import Duration, answer, clean_up, elapsed_us, seconds
-from holdfast.clock import monotonic_us, now_us
+from holdfast.calls import answer, clean_up, elapsed_us
+from holdfast.clock import in_seconds, monotonic_us, now_us
 from holdfast.codec import coder_for
 from holdfast.context import RunContext
+from holdfast.durations import Duration, no_duration
 from holdfast.errors import UsageError
 from holdfast.host import Timer
 from holdfast.journal.journal import OpenCall
@@ -23,30 +23,27 @@ from holdfast.waits import waiting
 
 _NAME = "hf.timeout"
 _SLEEP = "hf:sleep"
-_LONGEST_US = 100 * 365 * 86_400 * 1_000_000
 
 
 async def sleep(
-    seconds: float = 0,
+    seconds: Duration = 0,
     *,
     minutes: float = 0,
     hours: float = 0,
     days: float = 0,
     until: datetime | None = None,
 ) -> None:
-    """Wait for a while, or until a time; for minutes or for months, without a process.
+    """Wait for a while (seconds, or a timedelta), or until a time; for minutes or for months, without a process.
 
     The time to go on is recorded as it is first reached: a crash leaves only the rest of it, and a sleep that ended
     while nobody ran ends at once. Outside of a run it is `asyncio.sleep`.
 
     Example: `await hf.sleep(days=3)`
     """
-    length_us = (seconds + 60 * (minutes + 60 * (hours + 24 * days))) * 1_000_000
-    if not math.isfinite(length_us) or length_us > _LONGEST_US:
-        raise UsageError("hf.sleep() takes a finite time of at most a hundred years.")
-    if until is not None and (length_us or until.tzinfo is None):
+    length_s = _length_s("hf.sleep()", seconds, minutes, hours, days)
+    if until is not None and (length_s or until.tzinfo is None):
         raise UsageError("hf.sleep(until=…) takes a datetime with a time zone, and no length besides.")
-    due_us = now_us() + int(length_us) if until is None else _micros(until)
+    due_us = now_us() + int(length_s * 1_000_000) if until is None else _micros(until)
     scope = scope_or_none()
     if scope is None or scope.body is not None:
         await asyncio.sleep(max(0.0, (due_us - now_us()) / 1_000_000))
@@ -78,6 +75,18 @@ async def _sleep(scope: Scope, entry: Entry | None, due_us: int) -> None:
         await call.end(Kind.done, "null")
 
 
+def _length_s(verb: str, seconds: Duration, minutes: float, hours: float, days: float) -> float:
+    first = in_seconds(seconds, verb, may_be_over=True)
+    if not (minutes or hours or days):
+        return first
+    try:
+        more = timedelta(minutes=minutes, hours=hours, days=days)
+    except (TypeError, ValueError, OverflowError):
+        given = {"minutes": minutes, "hours": hours, "days": days}
+        raise UsageError(no_duration(verb, {name: value for name, value in given.items() if value})) from None
+    return in_seconds(first + more.total_seconds(), verb, may_be_over=True)
+
+
 def _micros(at: datetime) -> int:
     return round((at - datetime.fromtimestamp(0, at.tzinfo)) / timedelta(microseconds=1))
 
@@ -88,13 +97,19 @@ class timeout:
     The due time is absolute: a crash does not start it anew. Whether it expired is recorded, and a replay comes to the
     same end at once.
 
+    `duration` is seconds or a timedelta; or say it in `minutes`, `hours`, `days`.
+
     Example:
         async with hf.timeout(30):
             page = await fetch(url)
     """
 
-    def __init__(self, duration: Duration) -> None:
-        self._seconds = seconds(duration)
+    def __init__(
+        self, duration: Duration | None = None, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        if duration is None and not (minutes or hours or days):
+            raise UsageError("hf.timeout() takes a time, like hf.timeout(30) or hf.timeout(days=1).")
+        self._seconds = _length_s("hf.timeout()", 0 if duration is None else duration, minutes, hours, days)
         self._task: asyncio.Task[object] | None = None
         self._timer: Timer | None = None
         self._deciding: asyncio.Task[None] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
@@ -11,7 +12,7 @@ from holdfast.clock import now_us
 from holdfast.data import data
 from holdfast.errors import NotInRun, UsageError
 from holdfast.ids import new_uuid
-from holdfast.model import Kind
+from holdfast.model import SCHEDULED_AT, TAGS, Kind
 from holdfast.scopes import Scope, StepInfo, in_branch, scope_or_none
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -123,20 +124,32 @@ class ThisRun:
     id: str
     thread_id: str
     token: str
+    tags: Mapping[str, str]  #: that it was started with
+    scheduled_at: datetime | None  #: the time of its schedule that it is for, in UTC, however late it is
     is_replaying: bool  #: answers still come from the journal
     parking: bool  #: this execution is being torn down; a `finally` may want to know
 
 
 def this_run() -> ThisRun:
-    """The current run.
+    """The current run: who it is, its tags, and when it was scheduled for.
 
-    Example: `log.info("working for %s", hf.this_run().token)`
+    Example: `day = hf.this_run().scheduled_at or hf.now()`
     """
     scope = scope_or_none()
     if scope is None:
         raise NotInRun("hf.this_run() works inside a run only.")
     run = scope.run
-    return ThisRun(run.id, run.thread_id, f"{run.id}@{run.thread_id}", run.replay.has_unclaimed, run.parking)
+    summary = run.journal.summary
+    due = summary.get(SCHEDULED_AT)
+    return ThisRun(
+        id=run.id,
+        thread_id=run.thread_id,
+        token=f"{run.id}@{run.thread_id}",
+        tags=dict(summary.get(TAGS, {})),
+        scheduled_at=None if due is None else _EPOCH + timedelta(microseconds=due),
+        is_replaying=run.replay.has_unclaimed,
+        parking=run.parking,
+    )
 
 
 def this_step() -> StepInfo:

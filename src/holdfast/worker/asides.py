@@ -141,7 +141,7 @@ class Asides:
 
     async def _reply(self, told: dict[str, Any]) -> tuple[Kind, str]:
         """What the handler returned; an error there is the reply, and does not reach the main line."""
-        handler = self._agent.interrupted
+        handler = self._agent._interrupted
         if handler is None:
             return Kind.failed, encode_error(HoldfastError(f"{self._agent.name} has no handler for interrupts."))
         main = told["main"]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast import control
-from holdfast.data import data
+from holdfast.data import brisk
 from holdfast.journal.journal import Journal
 from holdfast.journal.tombstones import is_elsewhere, is_empty
 from holdfast.model import Kind, Record, RunId, RunRow, Status
@@ -27,7 +27,7 @@ _SHOWN = 20  # effects in a sentence, and of a run that is not executed any more
 _KEPT = 10_000  # runs
 
 
-@data
+@brisk
 class Known:
     """What the process that executed a run was told is on disk."""
 

@@ -65,7 +65,7 @@ class Declarations:
         """
         told = {
             "signals": self.signals_of(agent.name),
-            "interrupts": agent.interrupted is not None,
+            "interrupts": agent._interrupted is not None,
             "queue": agent.queue,
             "first": first_parameter(agent.fn),
             "defaults": defaults_of(agent.fn),
@@ -76,4 +76,4 @@ class Declarations:
 
 
 def _takes_more(agent: Agent[..., Any]) -> bool:
-    return bool(agent.signals or agent.interrupted or agent.queue)
+    return bool(agent.signals or agent._interrupted or agent.queue)

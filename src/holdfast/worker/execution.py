@@ -11,25 +11,25 @@ from typing import Any, Protocol
 
 from holdfast import control, faults, letters
 from holdfast.clock import now_us, ready_us
-from holdfast.codec import encode_error
+from holdfast.codec import decode_input, encode_error
 from holdfast.context import RunContext
 from holdfast.errors import CorruptJournal, HoldfastError, StoreError, Undecodable
 from holdfast.host import Host
+from holdfast.journal.blocks import mismatch
 from holdfast.journal.integrity import check_mail
-from holdfast.journal.replay import mismatch
 from holdfast.journal.stillness import Quiet
 from holdfast.model import Applied, Kind, Mail, Record, RunRow, Status
 from holdfast.raising import is_from_outside, raised
 from holdfast.scopes import Scope, enter, outside
 from holdfast.telemetry import warn
-from holdfast.verbs.child import Agent, Call
+from holdfast.verbs.child import Agent
 from holdfast.verbs.timer import timeout
 from holdfast.worker.asides import Asides
 from holdfast.worker.backwards import Pasts, look_back
 from holdfast.worker.cancelling import Cancelling
 from holdfast.worker.endings import first_line, keys_of, superseded
 from holdfast.worker.keeping import Keeping
-from holdfast.worker.starting import defaults_of, outside_of
+from holdfast.worker.starting import origin_of
 
 _PARK_GRACE_S = 0.02
 SHORT_WAIT_US = 1_000_000  # not worth leaving memory for
@@ -71,7 +71,7 @@ class Execution:
         self._stopped: asyncio.Future[BaseException | None] = self._loop.create_future()
         self.row = row
         self.outcome: str | None = None  #: how the run ended, as stored
-        self._ended: tuple[Any, BaseException | None] = (None, None)  #: what the agent returned or raised
+        self.ended: tuple[Any, BaseException | None] = (None, None)  #: what the agent returned or raised
         self.error: BaseException | None = None  #: why this execution ended without deciding the run
         self._waiters: list[asyncio.Future[None]] = []
         self._refuse = refuse
@@ -91,7 +91,7 @@ class Execution:
             )
             records = [*records, reopened]
         self.run = RunContext(
-            host, row, records, blobs=blobs, code=agent.code, on_stop=self._stop, on_wait=self._on_wait
+            host, row, records, blobs=blobs, code=agent._code, on_stop=self._stop, on_wait=self._on_wait
         )
         self._root = Scope(self.run, "")
         self._cancelling = Cancelling(self.run)
@@ -138,11 +138,11 @@ class Execution:
 
     async def _give_up(self, error: Exception) -> None:
         """Something here is wrong, not the run: leave it so that it can be taken up again."""
-        detail = f"{type(error).__name__}: {error}"
-        is_store = isinstance(error, StoreError)  # it will be back
-        self.run.stop_reason = {"why": "handed over" if is_store else "internal error", "detail": detail}
+        why = "handed over" if isinstance(error, StoreError) else "internal error"  # a store will be back
+        self.run.stop_reason = {"why": why, "detail": f"{type(error).__name__}: {error}"}
         try:
             if isinstance(error, CorruptJournal):
+                warn("run.quarantined", run=self.run.id, error=str(error))
                 await self._host.store.quarantine(self.run.id, str(error))
             elif not self.run.journal.lost:
                 await self._park()
@@ -189,13 +189,13 @@ class Execution:
         self.run.ambient = sys.exception()
         try:
             try:
-                self._ended = (await self._main(), None)
+                self.ended = (await self._main(), None)
             except asyncio.CancelledError as error:
                 if self.run.dead or self.run.cancelled:
                     raise
-                self._ended = (None, error)  # nobody told it to stop
+                self.ended = (None, error)  # nobody told it to stop
             except BaseException as error:
-                self._ended = (None, error)
+                self.ended = (None, error)
                 if is_from_outside(error):
                     raise
             finally:
@@ -208,15 +208,15 @@ class Execution:
     async def _main(self) -> Any:
         created = self._records[0]
         try:
-            text, defaults = self.run.text(created.args), defaults_of(created)
-            call = Call.decoded(self._agent, text, defaults, outside=outside_of(created))
+            defaults, outside = origin_of(created)
+            args, kwargs = decode_input(self._agent.fn, self.run.text(created.args), defaults, outside=outside)
         except Undecodable as error:
             await self.run.block({"why": "input does not fit", "asked": self._agent.name, "detail": str(error)})
             raise
-        if self._agent.timeout_s is None:
-            return await self._agent.fn(*call.args, **call.kwargs)
-        async with timeout(self._agent.timeout_s):
-            return await self._agent.fn(*call.args, **call.kwargs)
+        if self._agent._timeout_s is None:
+            return await self._agent.fn(*args, **kwargs)
+        async with timeout(self._agent._timeout_s):
+            return await self._agent.fn(*args, **kwargs)
 
     def _stop(self, error: BaseException | None) -> None:
         """The run was lost, or cannot go on with this code."""
@@ -237,14 +237,14 @@ class Execution:
         if run.stop_reason is not None or journal.lost:
             await self._park()
             return
-        value, error = self._ended
+        value, error = self.ended[0], self.ended[1] or run.forgotten
         if run.replay.cancel is not None:
             await self._end_cancelled(error)
             return
         left = run.without_settled(run.replay.open_intents())
         if left:
             asked = run.replay.attempted.get("", [])
-            run.stop_reason = mismatch(run.id, asked="the end of the run", where="", recorded=left, attempted=asked)
+            run.stop_reason = mismatch(asked="the end of the run", where="", recorded=left, attempted=asked)
             await self._park()
             return
         if run.intents:
@@ -322,13 +322,13 @@ class Execution:
         run.die()
         run.parking = True
         await self._let_effects_end()
-        reason = run.stop_reason or {"why": "lost"}
         self._sum_up()
+        reason = run.stop_reason or {"why": "lost"}
         status = Status.queued if reason["why"] == "handed over" else Status.blocked
         if run.paused and status is Status.blocked:
             reason["paused"] = True
         if status is Status.blocked:
-            is_given_up = await self._block(reason)
+            is_given_up = await self._block({**reason, "source": self._agent._source, "executed": run.receipt.executed})
         else:
             is_given_up = run.paused and await self._park_paused()
         if not is_given_up and await run.journal.finish(Status.queued, reason, wake_at=ready_us()):

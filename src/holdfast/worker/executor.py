@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from holdfast import control
+from holdfast import control, forgotten
 from holdfast.branches import install
 from holdfast.config import Settings
 from holdfast.context import RunContext
@@ -17,6 +17,7 @@ from holdfast.errors import CorruptJournal, HoldfastError, RunNotFound, StoreErr
 from holdfast.handle import Run
 from holdfast.hints import resume_hint
 from holdfast.journal.blobs import blob_in
+from holdfast.journal.blocks import source_in
 from holdfast.journal.integrity import check_blob, check_records, check_row
 from holdfast.journal.recovery import PROVEN
 from holdfast.journal.tombstones import is_empty, refuse_elsewhere, refuse_empty
@@ -37,7 +38,7 @@ from holdfast.model import (
 )
 from holdfast.store.base import Store
 from holdfast.telemetry import info, warn
-from holdfast.verbs.child import Agent, Call
+from holdfast.verbs.child import Agent, Call, ChildStart
 from holdfast.worker.admission import Admission
 from holdfast.worker.backwards import Pasts
 from holdfast.worker.claim_notes import ClaimNotes, is_wake_up
@@ -84,6 +85,7 @@ class Executor:
         self.executes = False  #: or is this process a client?
         self.nudge: Callable[[], None] = store.ring  #: look at everything now
         self.quiet: Callable[[], Awaitable[None]] = _at_once  #: returns when nothing happens here but waiting
+        self.raised: dict[RunId, BaseException] | None = None  #: what failed runs raised, if somebody wants to see it
         self._executions: dict[RunId, Execution] = {}
         self._creating: set[asyncio.Future[RunRow]] = set()
         self._roots = 0  # executions of runs that are nobody's children
@@ -95,6 +97,7 @@ class Executor:
         for agent in agents:
             self.know(agent)
             self.executes = True
+        self.declared = frozenset(self.agents)  #: the names of those that this app was given
 
     def know(self, agent: Agent[..., Any]) -> None:
         """Agents are found by name when a run is resumed."""
@@ -111,6 +114,7 @@ class Executor:
             if self.lease.is_open:
                 return
             install(asyncio.get_running_loop())
+            forgotten.install()
             await self.store.reach()
             await self.lease.open()
             self.store.serve(self.lease.worker_id, self._deliver)
@@ -201,15 +205,15 @@ class Executor:
     async def emit(self, event: str, value: Any, *, dedup: str | None) -> str:
         return await self.emitter(event, value, dedup=dedup)
 
-    async def start_child(
-        self, call: Call[Any], run_id: RunId, *, parent: RunContext, thread_id: str | None, tags: Mapping[str, str]
-    ) -> Run[Any]:
+    async def start_child(self, call: Call[Any], run_id: RunId, *, parent: RunContext, how: ChildStart) -> Run[Any]:
+        place = Place(how.queue, how.queue_key, how.priority, how.wake_at)
         return await self.start(
             call,
             run_id=run_id,
-            thread_id=thread_id or parent.thread_id,
+            thread_id=how.thread_id or parent.thread_id,
             parent_id=parent.id,
-            tags=tags,
+            tags=how.tags,
+            place=None if place == Place() else place,
             fence=parent.fence,
         )
 
@@ -276,9 +280,10 @@ class Executor:
             if row.nonce == append.row.nonce:
                 self._execute(row, list(append.records), blobs=dict(append.blobs))
 
-        creating = asyncio.ensure_future(
-            self.store.create(append, owner=self.lease.worker_id, inline=not self._executions, fence=fence)
-        )
+        if fence is None and not self._executions and self.store.create_inline(append):
+            execute(append.row)
+            return append.row
+        creating = asyncio.ensure_future(self.store.create(append, owner=self.lease.worker_id, fence=fence))
         self._creating.add(creating)
         creating.add_done_callback(self._creating.discard)
         try:
@@ -328,7 +333,7 @@ class Executor:
         if agent is None:
             raise UsageError(
                 f"Run {run_id} is of agent {row.agent!r}, which this process does not know. "
-                f"Pass it to hf.connect(agents=[…]), or use `{resume_hint(run_id, f'FILE:{row.agent}')}`."
+                f"Pass it to hf.connect(agents=[…]), or use `{resume_hint(run_id, source_in(records))}`."
             )
         if row.status not in FINAL:
             # A retry that died between its claim and its first record: the journal still ends where the run did.
@@ -456,8 +461,7 @@ class Executor:
         try:
             yield
         except CorruptJournal as error:
-            with suppress(StoreError):
-                await self.store.quarantine(run_id, str(error))
+            await self._quarantine(run_id, error)
             raise
 
     async def load(self, run_id: RunId) -> tuple[RunRow, list[Record], dict[str, bytes]]:
@@ -508,6 +512,8 @@ class Executor:
             del self._executions[run_id]
         if execution.row.status in FINAL:
             self.started.discard(run_id)
+            if self.raised is not None and (error := execution.ended[1]) is not None:
+                self.raised[run_id] = error
         if self.queues.is_limited(execution.row.queue):
             self.store.ring()  # there may be runs that waited for room in the queue
         elif self._was_full:

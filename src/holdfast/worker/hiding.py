@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from holdfast import system
 from holdfast.config import HIDDEN, URL, store_url
 from holdfast.telemetry import warn
 
@@ -21,15 +22,15 @@ def hide_url() -> str:
     """Take `HOLDFAST_URL` out of the environment of this process; the url that it had, or the default."""
     url = store_url(None)
     os.environ[HIDDEN] = "1"  # else a command that an agent starts would make a store where it is
-    if os.environ.pop(URL, None) is not None:
+    is_file = (_PROC / "environ").exists()
+    if not is_file:
+        system.wipe_variable(URL)  # `ps` shows it
+    if os.environ.pop(URL, None) is not None and is_file:
         _overwrite(URL.encode())
     return url
 
 
 def _overwrite(name: bytes) -> None:
-    """Where the kernel shows what a process was started with; elsewhere there is nothing to do."""
-    if not (_PROC / "environ").exists():
-        return
     try:
         start = int((_PROC / "stat").read_text().rpartition(")")[2].split()[_ENV_START])
         with open(_PROC / "mem", "r+b", buffering=0) as memory:

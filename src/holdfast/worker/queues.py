@@ -16,14 +16,15 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from holdfast import clock
+from holdfast.durations import Duration, length_s
 from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
-from holdfast.model import UNBEGUN, Definition, Limit, RunRow
+from holdfast.model import UNBEGUN, Definition, Limit, RunRow, Status
 from holdfast.store.base import Store
 from holdfast.store.lines import place
 from holdfast.telemetry import warn
@@ -31,9 +32,6 @@ from holdfast.telemetry import warn
 KIND = "queue"
 _FRESH_US = 1_000_000
 _ATTEMPTS = 100
-
-#: Queued and running runs of a queue.
-Count = Callable[[str], Awaitable[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,22 +293,24 @@ def _checked_limit(value: int | None, what: str) -> int | None:
     return value
 
 
-def _checked_rate(rate: tuple[int, float] | None) -> tuple[int, float] | None:
+def _checked_rate(rate: tuple[int, Duration] | None) -> tuple[int, float] | None:
     if rate is None:
         return None
     try:
-        count, seconds = rate
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1 or not 0 < float(seconds) < math.inf:
+        count, time = rate
+        seconds = length_s(time)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1 or seconds is None or seconds <= 0:
             raise ValueError
     except (TypeError, ValueError):
         raise UsageError(
-            f"rate= takes (starts, seconds), for example (10, 60) for ten in a minute; got {rate!r}."
+            f"rate= takes (starts, time), for example (10, 60) or (10, timedelta(minutes=1)) for ten in a minute; "
+            f"got {rate!r}."
         ) from None
-    return count, float(seconds)
+    return count, seconds
 
 
 def declared(
-    state: QueueState, *, concurrency: int | None, per_key: int | None, rate: tuple[int, float] | None, now: int
+    state: QueueState, *, concurrency: int | None, per_key: int | None, rate: tuple[int, Duration] | None, now: int
 ) -> QueueState:
     """The queue with these limits; paused and held as before. A new rate begins with all of its permits."""
     checked = _checked_rate(rate)
@@ -337,7 +337,7 @@ class Queues:
         self._told: dict[str, int] = {}
 
     async def set(
-        self, name: str, *, concurrency: int | None, per_key: int | None, rate: tuple[int, float] | None
+        self, name: str, *, concurrency: int | None, per_key: int | None, rate: tuple[int, Duration] | None
     ) -> None:
         """Declare a queue's limits, whatever they were; whether it is paused or held stays as it is.
 
@@ -432,27 +432,23 @@ class Queues:
             if count > 0:
                 await self._change(name, functools.partial(return_permits, count=count, now=now))
 
-    async def infos(self, count: Count) -> list[QueueInfo]:
-        """All queues that are declared; `count` says how many runs are queued and running in one.
-
-        Example: `await queues.infos(count)`
-        """
-        found: list[QueueInfo] = []
-        for name, state in sorted((await self.load(fresh=True)).items()):
-            queued, running = await count(name)
-            found.append(
-                QueueInfo(
-                    name=name,
-                    concurrency=state.concurrency,
-                    per_key=state.per_key,
-                    rate=state.rate,
-                    paused=state.paused,
-                    held_until=as_time(state.held_until) if state.held_until > clock.now_us() else None,
-                    queued=queued,
-                    running=running,
-                )
+    async def infos(self) -> list[QueueInfo]:
+        """All queues that are declared."""
+        states = await self.load(fresh=True)
+        counts = await self._store.queue_counts(sorted(states))
+        return [
+            QueueInfo(
+                name=name,
+                concurrency=state.concurrency,
+                per_key=state.per_key,
+                rate=state.rate,
+                paused=state.paused,
+                held_until=as_time(state.held_until) if state.held_until > clock.now_us() else None,
+                queued=counts[name][Status.queued],
+                running=counts[name][Status.running],
             )
-        return found
+            for name, state in sorted(states.items())
+        ]
 
     async def _read(self, names: Iterable[str]) -> dict[str, QueueState]:
         found = await self._store.definitions(KIND, names=sorted(names))

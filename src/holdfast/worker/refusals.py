@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.hints import hint
+from holdfast.journal.blocks import CRASH_LOOP
 from holdfast.model import FINAL, Kind, Record, RunRow
 
 
@@ -27,8 +27,7 @@ def refuse_undone(row: RunRow, records: list[Record]) -> None:
 def crash_loop(row: RunRow, records: list[Record]) -> dict[str, Any]:
     last = next((r.key for r in reversed(records) if r.key), "")
     return {
-        "why": "crash loop",
+        "why": CRASH_LOOP,
         "detail": f"{row.claims} processes took this run and died without getting further; "
         f"the last call recorded is {last or 'none'}.",
-        "advice": f"Find out what kills the process, then `{hint('resume', row.id)}`.",
     }

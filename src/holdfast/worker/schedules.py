@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from holdfast import clock, faults
+from holdfast.durations import Duration
 from holdfast.errors import StoreError, UsageError
 from holdfast.history import as_time
 from holdfast.journal.tombstones import is_empty
@@ -74,6 +75,7 @@ class ScheduledStart:
     run_id: RunId
     queue: str | None
     tags: Mapping[str, str]
+    scheduled_at: int  #: µs
     defaults: tuple[str, ...] = ()  #: of the arguments, those that were not given
 
 
@@ -104,7 +106,7 @@ class Schedules:
         args_digest: str,
         cron: str,
         tz: str = "UTC",
-        jitter: float = 0,
+        jitter: Duration = 0,
         overlap: str = "skip",
         missed: str | int = "latest",
         queue: str | None = None,
@@ -116,6 +118,7 @@ class Schedules:
 
         Example: `await schedules.declare("nightly", agent="report", **encoded, cron="0 2 * * *")`
         """
+        jitter_s = clock.in_seconds(jitter, f"Schedule {name!r}: jitter=")
         for _ in range(_ATTEMPTS):
             now = clock.now_us()
             wanted = checked(
@@ -127,7 +130,7 @@ class Schedules:
                     args_digest=args_digest,
                     cron=cron,
                     tz=tz,
-                    jitter_s=jitter,
+                    jitter_s=jitter_s,
                     overlap=overlap,
                     missed=missed,
                     queue=queue,
@@ -385,6 +388,7 @@ class Schedules:
                 run_id=RunId(firing.run),
                 queue=state.queue,
                 tags={"schedule": state.name, "instant": stamp(firing.instant)},
+                scheduled_at=firing.instant,
                 defaults=state.defaults,
             )
         )

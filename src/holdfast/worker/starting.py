@@ -5,26 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 from holdfast.clock import now_us, ready_us
 from holdfast.codec import Input
-from holdfast.data import data
+from holdfast.data import brisk
 from holdfast.errors import ConflictingStart, UsageError
 from holdfast.ids import new_run_ids
 from holdfast.journal.blobs import spilled, stored_text
 from holdfast.journal.integrity import first_hash, record_hash, seal_row
-from holdfast.model import UNBEGUN, Append, Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
+from holdfast.model import SCHEDULED_AT, TAGS, UNBEGUN, Append, Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
 from holdfast.store.base import Store
 from holdfast.verbs.child import Call
 from holdfast.version import VERSION
 
 DEFAULT_QUEUE = "default"
+_MOST_TAGS = 50
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-@data
+@brisk
 class Place:
     """Where a new run waits for its turn, and from when it may have it."""
 
@@ -35,7 +36,10 @@ class Place:
     is_paused: bool = False
 
 
-@data
+ANYWHERE: Final = Place()
+
+
+@brisk
 class NewRun:
     """A run that is about to be stored."""
 
@@ -48,10 +52,11 @@ class NewRun:
     version: str | None = None
     code: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
-    place: Place = field(default_factory=Place)
+    place: Place = ANYWHERE
     args_given: str = ""  #: digest of the arguments that were given
     defaults: Sequence[str] = ()  #: the others, which are what they are by default
     outside: str | None = None  #: the argument that came from outside, as plain JSON
+    scheduled_at: int | None = None  #: the time of a schedule that it is the run of, µs
 
     @classmethod
     def of(
@@ -65,7 +70,7 @@ class NewRun:
         place: Place | None,
     ) -> NewRun:
         agent, given = call.agent, call.input
-        place = place or Place()
+        place = place or ANYWHERE
         if place.queue is None and agent.queue is not None:
             place = Place(agent.queue, place.queue_key, place.priority, place.wake_at, place.is_paused)
         return cls(
@@ -76,7 +81,7 @@ class NewRun:
             thread_id,
             parent_id,
             agent.version,
-            agent.code,
+            agent._code,
             tags,
             place,
             given.given,
@@ -139,13 +144,22 @@ class NewRun:
             head_seq=len(records),
             head_hash=previous,
             input_digest=self.args_digest,
-            summary={UNBEGUN: True} if place.is_paused else {},
+            summary=self._summary(),
             owner=claim[0] if claim is not None else None,
             claims=int(is_owned),
             mail=0,
             digest="",
         )
         return Append(seal_row(row), 0, base, tuple(records), blobs)
+
+    def _summary(self) -> dict[str, Any]:
+        """What the row says of it from the start, and for good: lists read rows, and no journals."""
+        summary: dict[str, Any] = {UNBEGUN: True} if self.place.is_paused else {}
+        if self.tags:
+            summary[TAGS] = checked_tags(self.tags)
+        if self.scheduled_at is not None:
+            summary[SCHEDULED_AT] = self.scheduled_at
+        return summary
 
 
 async def check_same_start(store: Store, row: RunRow, new: NewRun) -> None:
@@ -158,7 +172,7 @@ async def check_same_start(store: Store, row: RunRow, new: NewRun) -> None:
     if row.input_digest in (new.args_digest, new.args_given):
         return
     created = next(iter((await store.load(row.id) or (row, []))[1]), None)
-    if created is not None and (defaults := defaults_of(created)):
+    if created is not None and (defaults := origin_of(created)[0]):
         text = await stored_text(store, row.id, created.args)
         if Input.read(text, defaults).given == new.args_given:
             return
@@ -167,15 +181,10 @@ async def check_same_start(store: Store, row: RunRow, new: NewRun) -> None:
     )
 
 
-def defaults_of(created: Record) -> tuple[str, ...]:
-    """The arguments of a run that were not given when it was started."""
-    return tuple(json.loads(created.payload or "{}").get("defaults", ()))
-
-
-def outside_of(created: Record) -> str | None:
-    """The argument of a run that came from outside."""
-    found: str | None = json.loads(created.payload or "{}").get("outside")
-    return found
+def origin_of(created: Record) -> tuple[tuple[str, ...], str | None]:
+    """The arguments of a run that were not given when it was started, and the one that came from outside."""
+    said = json.loads(created.payload or "{}")
+    return tuple(said.get("defaults", ())), said.get("outside")
 
 
 def checked_id(value: str, what: str) -> str:
@@ -194,6 +203,18 @@ def checked_key(value: str) -> str:
     if not isinstance(value, str) or len(value) > 200 or (value and not value.isprintable()):
         raise UsageError(f"queue_key= takes at most 200 printable characters; got {value!r}.")
     return value
+
+
+def checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    if len(tags) > _MOST_TAGS:
+        raise UsageError(f"tags= takes at most {_MOST_TAGS}; got {len(tags)}.")
+    for name, value in tags.items():
+        for each in (name, value):
+            if not isinstance(each, str) or len(each) > 200 or not each.isprintable():
+                raise UsageError(f"tags= takes texts of at most 200 printable characters; got {name!r}: {value!r}.")
+        if not name or "=" in name:
+            raise UsageError(f"tags= takes names without '='; got {name!r}.")
+    return dict(tags)
 
 
 def checked_priority(value: int) -> int:

@@ -300,7 +300,7 @@ def resumed(state: ScheduleState, now: int) -> ScheduleState:
 
 def checked(wanted: ScheduleState, now: int) -> ScheduleState:
     """The declaration, if it makes sense, with its first time; else UsageError."""
-    name, missed, jitter = wanted.name, wanted.missed, wanted.jitter_s
+    name, missed = wanted.name, wanted.missed
     if (
         not isinstance(name, str)
         or not 1 <= len(name) <= 100
@@ -317,8 +317,8 @@ def checked(wanted: ScheduleState, now: int) -> ScheduleState:
             f"Schedule {name!r}: missed= takes 'latest', 'skip', or how many to catch up (1 to {MOST_CAUGHT_UP}); "
             f"got {missed!r}."
         )
-    if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 86_400:
-        raise UsageError(f"Schedule {name!r}: jitter= takes seconds, from 0 to 86400 (a day); got {jitter!r}.")
+    if wanted.jitter_s > 86_400:
+        raise UsageError(f"Schedule {name!r}: jitter= takes at most a day; got {wanted.jitter_s:g} seconds.")
     if len(wanted.args) > LONGEST_INPUT:
         raise UsageError(
             f"Schedule {name!r}: the input has {len(wanted.args)} characters, more than {LONGEST_INPUT}. "
@@ -327,7 +327,7 @@ def checked(wanted: ScheduleState, now: int) -> ScheduleState:
     if wanted.queue is not None:
         queues.checked_name(wanted.queue)
     calendar.check(wanted.cron, wanted.tz, as_time(now))
-    return replace(wanted, jitter_s=float(jitter), next_at=next_instant(wanted, now))
+    return replace(wanted, next_at=next_instant(wanted, now))
 
 
 def info(state: ScheduleState) -> ScheduleInfo:

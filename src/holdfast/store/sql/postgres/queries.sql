@@ -124,6 +124,20 @@ SELECT {schema}.create_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
                          $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38,
                          $39, $40, $41, $42, $43, $44, $45)
 
+-- name: create_tagged_runs
+-- The same, and by which tags they are found. In one statement, which is a transaction of its own.
+WITH made AS MATERIALIZED (
+    SELECT {schema}.create_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+                             $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38,
+                             $39, $40, $41, $42, $43, $44, $45) AS outcomes),
+tagged AS (
+    INSERT INTO {schema}.tags (run_id, name, value, at)
+    SELECT v.run_id, v.name, v.value, v.at
+    FROM made CROSS JOIN unnest($46::int[], $47::text[], $48::text[], $49::text[], $50::bigint[])
+        AS v (place, run_id, name, value, at)
+    WHERE made.outcomes[v.place] = 0)
+SELECT outcomes FROM made
+
 -- name: claim_runs
 -- Take over runs that are as expected.
 SELECT {schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
@@ -174,6 +188,11 @@ SELECT {mail_columns} FROM {schema}.mailbox WHERE run_id = $1 AND number > $2 OR
 -- name: mail_of_runs
 -- All mail for some runs, each run's in the order of acceptance.
 SELECT {mail_columns} FROM {schema}.mailbox WHERE run_id = ANY ($1::text[]) ORDER BY run_id, number
+
+-- name: queue_counts
+-- How many runs of each of these queues are queued, and running.
+SELECT queue, status, count(*) FROM {schema}.runs
+WHERE queue = ANY($1) AND status IN ('queued', 'running') GROUP BY queue, status
 
 -- name: mail_counts
 -- Epoch and number of the last mail of each run that a worker owns.
@@ -414,6 +433,29 @@ SELECT {run_columns}
 FROM (SELECT * FROM {schema}.runs WHERE id >= $11 AND id < $11 || chr(1114111) OFFSET 0) AS runs
 WHERE {of_statuses} AND {filters}
 
+-- name: runs_by_tag
+-- Runs with some tags: those with the first one, in the order of its index, that have the others too.
+SELECT {run_columns}
+FROM (SELECT run_id, at FROM {schema}.tags
+      WHERE name = $12 AND value = $13 AND at >= $6::bigint AND (at, run_id) < ($7::bigint, $8::text)
+      ORDER BY at DESC, run_id DESC) AS tagged
+CROSS JOIN LATERAL (
+    SELECT * FROM {schema}.runs
+    WHERE runs.id = tagged.run_id
+      AND NOT EXISTS (
+          SELECT 1 FROM unnest($14::text[], $15::text[]) AS wanted (name, value)
+          WHERE NOT EXISTS (SELECT 1 FROM {schema}.tags AS other
+                            WHERE other.run_id = runs.id AND other.name = wanted.name AND other.value = wanted.value))
+      AND {of_statuses}
+      AND ($2::text IS NULL OR agent || '' = $2)
+      AND ($3::text IS NULL OR thread_id || '' = $3)
+      AND ($4::text IS NULL OR parent_id || '' = $4)
+      AND ($5::text IS NULL OR queue || '' = $5)
+      AND ($10::text[] IS NULL OR owner = ANY ($10))
+      AND ($11::text IS NULL OR (id >= $11 AND id < $11 || chr(1114111)))
+    LIMIT 1) AS runs
+ORDER BY tagged.at DESC, tagged.run_id DESC LIMIT $9
+
 -- fragment: server_start
 -- When the sessions of this server began anew: it was started, or it lost them all in a crash, and its statistics too.
 (SELECT (extract(epoch FROM greatest(pg_postmaster_start_time(), stats_reset)) * 1000000)::bigint FROM pg_stat_bgwriter)
@@ -524,62 +566,6 @@ SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)
 -- name: notify_within
 -- Ring at the other processes when the user's own transaction is committed.
 SELECT pg_catalog.pg_notify($1, '')
-
--- name: counts
--- How much there is.
-SELECT (SELECT count(*) FROM {schema}.runs), (SELECT count(*) FROM {schema}.records),
-       (SELECT count(*) FROM {schema}.blobs), (SELECT count(*) FROM {schema}.mailbox),
-       (SELECT count(*) FROM {schema}.workers)
-
--- name: server_facts
--- What `doctor` wants to know of the server.
-SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
-       current_setting('synchronous_commit'), pg_is_in_recovery(),
-       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-       current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
-           - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
-       (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
-        WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'),
-       pg_database_size(current_database()), current_setting('synchronous_standby_names')
-
--- name: creators
--- Who may create in `public`, if that is everybody, and who besides its owner in the schema of the store; and what
--- ends it.
-SELECT found.schema, found.whom, format('REVOKE CREATE ON SCHEMA %I FROM %s;', found.schema, found.whom)
-FROM (SELECT n.nspname AS schema,
-             CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS whom
-      FROM pg_namespace AS n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
-      WHERE a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
-        AND (n.nspname = 'public' AND a.grantee = 0 OR n.nspname = $1)) AS found
-ORDER BY found.schema, found.whom
-
--- name: durability
--- The settings that keep what is committed.
-SELECT current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()
-
--- name: has_migrations
--- Whether the first migration was applied.
-SELECT to_regclass($1) IS NOT NULL
-
--- name: migrations
--- What was applied.
-SELECT number, name, sha256, min_version FROM {schema}.migrations ORDER BY number
-
--- name: add_migration
--- Say that a migration was applied.
-INSERT INTO {schema}.migrations (number, name, applied_at, sha256, min_version) VALUES ($1, $2, $3, $4, $5)
-
--- name: lock_migrating
--- One at a time brings a schema up to date; whether that is us. It does not wait for ever for tables either.
-SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast migration ' || $1, 0)), set_config('lock_timeout', $2, true)
-
--- name: has_schema
--- Whether the schema is there.
-SELECT to_regnamespace($1) IS NOT NULL
-
--- name: create_schema
--- The schema that the tables are in.
-CREATE SCHEMA IF NOT EXISTS {schema}
 
 -- name: land
 -- Say that an attempt of a call has changed the user's own tables, unless another one has, or it was given up.

@@ -90,6 +90,13 @@ WITH gone AS (
         SELECT run_id, key FROM {schema}.landed WHERE run_id = ANY ($1::text[]) LIMIT $2) RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: empty_tags
+-- Remove the tags of runs, so many at most; how many there were.
+WITH gone AS (
+    DELETE FROM {schema}.tags WHERE (run_id, name) IN (
+        SELECT run_id, name FROM {schema}.tags WHERE run_id = ANY ($1::text[]) LIMIT $2) RETURNING 1)
+SELECT count(*) FROM gone
+
 -- name: landed_of_run
 -- What a run did to the user's own tables.
 SELECT key, attempt, result, at FROM {schema}.landed WHERE run_id = $1 ORDER BY key
@@ -121,6 +128,7 @@ WHERE EXISTS (SELECT 1 FROM {schema}.records WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.blobs WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.questions WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.landed WHERE run_id = wanted.id)
+   OR EXISTS (SELECT 1 FROM {schema}.tags WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.mailbox WHERE run_id = wanted.id AND (dedup IS NULL OR body <> ''))
 
 -- name: mark_pruned

@@ -129,6 +129,10 @@ INSERT OR IGNORE INTO runs (id, thread_id, agent, nonce, parent_id, queue, queue
                             owner, claims, mail, digest)
 VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]
 
+-- name: insert_tags
+-- By which tags new runs are found.
+INSERT INTO tags (run_id, name, value, at) VALUES [[(?, ?, ?, ?)]]
+
 -- name: existing
 -- Which of these ids exist.
 SELECT CAST(json_group_array(id) AS BLOB) FROM runs WHERE id IN (SELECT value FROM json_each(?))
@@ -159,6 +163,13 @@ WHERE runs.id = v.column1
 SELECT CAST(json_group_array(json_array(queue, count)) AS BLOB)
 FROM (SELECT queue, count(*) AS count FROM runs INDEXED BY runs_by_owner
       WHERE owner IS NOT NULL AND queue IN (SELECT value FROM json_each(:queues)) GROUP BY queue)
+
+-- name: queue_counts
+-- How many runs of each of these queues are queued, and running.
+SELECT CAST(json_group_array(json_array(queue, status, count)) AS BLOB)
+FROM (SELECT queue, status, count(*) AS count FROM runs INDEXED BY runs_by_queue
+      WHERE queue IN (SELECT value FROM json_each(:queues)) AND status IN ('queued', 'running')
+      GROUP BY queue, status)
 
 -- name: owned_of_keys
 -- How many runs of each of these keys have an owner, by queue.
@@ -512,6 +523,27 @@ SELECT CAST(json_group_array({run_json}) AS BLOB)
 FROM (SELECT * FROM runs WHERE id >= :prefix AND id < :prefix || char(1114111)
       AND (:owners IS NULL OR owner IN (SELECT value FROM json_each(:owners))) AND {of_statuses} AND {filters})
 
+-- name: runs_by_tag
+-- Runs with some tags: those with the first one, in the order of its index, that have the others too.
+SELECT CAST(json_group_array({run_json}) AS BLOB)
+FROM (SELECT runs.*
+      FROM tags INDEXED BY tags_by_value CROSS JOIN runs ON runs.id = tags.run_id
+      WHERE tags.name = :tag AND tags.value = :tag_value
+        AND tags.at >= :since AND (tags.at, tags.run_id) < (:before_at, :before_id)
+        AND NOT EXISTS (
+            SELECT 1 FROM json_each(:tags) AS wanted
+            WHERE NOT EXISTS (SELECT 1 FROM tags AS other
+                              WHERE other.run_id = runs.id AND other.name = wanted.value ->> 0
+                                AND other.value = wanted.value ->> 1))
+        AND {of_statuses}
+        AND (:agent IS NULL OR agent = :agent)
+        AND (:thread_id IS NULL OR thread_id = :thread_id)
+        AND (:parent_id IS NULL OR parent_id = :parent_id)
+        AND (:queue IS NULL OR queue = :queue)
+        AND (:owners IS NULL OR owner IN (SELECT value FROM json_each(:owners)))
+        AND (:prefix IS NULL OR (id >= :prefix AND id < :prefix || char(1114111)))
+      ORDER BY tags.at DESC, tags.run_id DESC LIMIT :limit)
+
 -- name: add_worker
 -- A worker that starts.
 INSERT INTO workers (id, pid, host, boot_id, started_at, lease_until_ms) VALUES (?, ?, ?, ?, ?, ?)
@@ -534,28 +566,3 @@ FROM (SELECT * FROM workers ORDER BY started_at, id)
 -- Owners of unfinished runs that no worker row speaks for.
 SELECT CAST(json_group_array(DISTINCT owner) AS BLOB) FROM runs
 WHERE owner IS NOT NULL AND status NOT IN ('done', 'failed', 'cancelled') AND owner NOT IN (SELECT id FROM workers)
-
--- name: counts
--- How much there is.
-SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM records), (SELECT count(*) FROM blobs),
-       (SELECT count(*) FROM mailbox), (SELECT count(*) FROM workers)
-
--- name: has_tables
--- Whether anything was ever created in this file.
-SELECT EXISTS (SELECT 1 FROM sqlite_schema)
-
--- name: has_migrations
--- Whether the first migration was applied.
-SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations')
-
--- name: migrations
--- What was applied.
-SELECT number, name, sha256 FROM migrations ORDER BY number
-
--- name: add_migration
--- Say that a migration was applied.
-INSERT INTO migrations (number, name, applied_at, sha256) VALUES (?, ?, ?, ?)
-
--- name: schema
--- The schema as SQLite has it.
-SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type <> 'table', name

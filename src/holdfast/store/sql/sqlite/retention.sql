@@ -73,6 +73,11 @@ DELETE FROM questions WHERE (run_id, key) IN (
 DELETE FROM landed WHERE (run_id, key) IN (
     SELECT run_id, key FROM landed WHERE run_id IN (SELECT value FROM json_each(:ids)) LIMIT :most)
 
+-- name: empty_tags
+-- Remove the tags of runs, so many at most.
+DELETE FROM tags WHERE (run_id, name) IN (
+    SELECT run_id, name FROM tags WHERE run_id IN (SELECT value FROM json_each(:ids)) LIMIT :most)
+
 -- name: landed_of_run
 -- What a run did to the user's own tables.
 SELECT key, attempt, result, at FROM landed WHERE run_id = ? ORDER BY key
@@ -100,6 +105,7 @@ WHERE EXISTS (SELECT 1 FROM records WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM blobs WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM questions WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM landed WHERE run_id = wanted.value)
+   OR EXISTS (SELECT 1 FROM tags WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM mailbox WHERE run_id = wanted.value AND (dedup IS NULL OR body <> ''))
 
 -- name: mark_pruned

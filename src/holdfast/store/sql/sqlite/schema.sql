@@ -107,6 +107,14 @@ CREATE TABLE runs (
     digest       TEXT NOT NULL
 , pruned_at INTEGER) STRICT, WITHOUT ROWID;
 
+CREATE TABLE tags (
+    run_id TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    at     INTEGER NOT NULL, -- when the run was created
+    PRIMARY KEY (run_id, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE workers (
     id             TEXT NOT NULL PRIMARY KEY,
     pid            INTEGER NOT NULL,
@@ -145,3 +153,5 @@ CREATE INDEX runs_in_line ON runs (queue, queue_key, priority DESC, wake_at, id,
 CREATE INDEX runs_newest ON runs (created_at, id);
 
 CREATE INDEX runs_pruned ON runs (id, pruned_at, agent) WHERE pruned_at IS NOT NULL;
+
+CREATE INDEX tags_by_value ON tags (name, value, at, run_id);
