@@ -130,6 +130,19 @@ def test_a_kill_that_does_not_happen_is_a_failure() -> None:
     ]
 
 
+def test_a_life_that_its_kill_missed_is_lived_again_and_not_counted() -> None:
+    lives: list[Path] = []
+
+    def setup(folder: Path) -> dict[str, str]:
+        lives.append(folder)
+        return {"WAY": "2" if len(lives) == 2 else "1"}
+
+    survival = assert_survives(permits.posts_once(1), setup=setup, points=["effect.after_body"], same_end=False)
+    assert [life.deaths[:1] for life in survival.lives] == [("effect.after_body@1",)] * len(survival.lives)
+    assert len(lives) == 1 + 1 + len(survival.lives)
+    assert survival.lives
+
+
 def test_points_where_nobody_would_be_killed_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
         assert_survives(permits.pays(1), points=["undo.*", "effect.after_body@2"])

@@ -124,7 +124,7 @@ def story(attempt: Attempt) -> str:
 
 def report(agent: str, lives: int, failures: Sequence[Failure]) -> str:
     """The lives that went wrong: the first few in full, the others in a line."""
-    parts = [f"{agent} did not survive: {len(failures)} of {max(lives, len(failures))} lives went wrong."]
+    parts = [f"{agent} did not survive: {len(failures)} of {lives} lives went wrong."]
     for failure in failures[:_SHOWN]:
         deaths = [f"{each} ({faults.POINTS.get(each.partition('@')[0], '?')})" for each in failure.deaths]
         parts.append(f"\nkilled at {', then at '.join(deaths) or 'nothing'}:")

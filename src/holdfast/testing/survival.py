@@ -59,7 +59,9 @@ _OTHER_ENDS = frozenset({"undo", "fail", "failed"})
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One run that was killed (or not) and went on to its end: what `check=` gets to see.
+    """One run that was killed and went on to its end: what `check=` gets to see.
+
+    A life that the planned kill missed is checked as well, with no deaths; it is lived again, and not counted.
 
     Its folder, store and ledger are gone once `assert_survives` has returned.
 
@@ -157,7 +159,7 @@ def assert_survives(
             sweep.close()
         seconds = (monotonic_us() - began) / 1e6
         if sweep.failures:
-            raise AssertionError(report(call.agent.name, len(sweep.lives), sweep.failures))
+            raise AssertionError(report(call.agent.name, sweep.lived, sweep.failures))
     return Survival(call.agent.name, tuple(map(str, passed)), tuple(sweep.lives), sweep.processes, seconds)
 
 
@@ -224,6 +226,7 @@ class _Sweep:
         self.lives: list[Life] = []
         self.failures: list[Failure] = []
         self.processes = 0
+        self.lived = 0  #: lives that were to be killed
         self._begun = 0
         self._wanted = 1
 
@@ -314,7 +317,9 @@ class _Sweep:
         problems = attempt.problems
         if life is not None:
             problems += self._compare(life, row)
-            with self._lock:
+        with self._lock:
+            self.lived += 1
+            if life is not None and life.deaths:
                 self.lives.append(life)
         if problems:
             self._fail(attempt, problems)
