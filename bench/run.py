@@ -228,8 +228,11 @@ class Bench:
             began = time.process_time()
             pydantic_core.to_json(said)
             written.append(time.process_time() - began)
+        took = []
         async with hf.connect(self.url("large"), agents=[reads]) as app:
-            took = [await (await app.start(reads(20, 1240))).result() for _ in range(9)]
+            for _ in range(9):  # the whole of it, on all threads, until the last one is on disk
+                began = await (await app.start(reads(20, 1240))).result()
+                took.append((time.process_time() - began) / 20)
         share = statistics.median(took) / statistics.median(written)
         self.found["step with 200 kB, CPU of so many pydantic-core writes"] = share
 

@@ -14,9 +14,10 @@ Three kinds of coders read and write that format. They differ in how they know t
 
 Live equals replay: whoever calls a step gets what `roundtrip` decoded, never the object that the step returned.
 
-To read: `refusal`, `fastjson`, `tags`, `foreign`, `text` are the format; `shapes`, `coders`, `comparison`, `models`,
-`annotations` are the coders; `outside`, `functions` and `exceptions` use both; `plain`, `formats`, `patterns`,
-`schema` and `model_schema` say what a type takes to those who do not have it. Each imports only from those before it.
+To read: `refusal`, `fastjson`, `swift`, `tags`, `foreign`, `text` are the format; `shapes`, `coders`, `comparison`,
+`models`, `annotations` are the coders; `outside`, `functions` and `exceptions` use both; `plain`, `formats`,
+`patterns`, `schema` and `model_schema` say what a type takes to those who do not have it. Each imports only from those
+before it.
 """
 
 from holdfast.codec.annotations import coder_for, coder_of

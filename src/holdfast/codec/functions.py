@@ -16,6 +16,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import is_
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -25,7 +26,8 @@ from holdfast.codec.fastjson import Json, decode, digest, encode, encode_sorted,
 from holdfast.codec.foreign import pack_named
 from holdfast.codec.outside import read_outside
 from holdfast.codec.refusal import type_name
-from holdfast.codec.text import to_text
+from holdfast.codec.swift import encode_swiftly
+from holdfast.codec.text import LARGE, UNSURE, Levels, in_order, to_text_and_levels
 from holdfast.data import brisk
 from holdfast.errors import Undecodable, UsageError
 
@@ -33,8 +35,8 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 #: What stands for values that are not stored.
 _BY_NAME: Final = frozenset({"$opaque", "$object", "$enum"})
 _NOTHING: Final = object()
-#: A text that takes longer to read again than the value takes to write in order.
-_LARGE: Final = 2000
+#: What any of our encoders writes in the same way; not floats.
+_SURE: Final = frozenset({str, int, bool, type(None)})
 #: Defaults that stay as they are: their text is made once.
 _CONSTANT: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -187,27 +189,41 @@ def encode_call(signature_owner: Callable[..., Any], args: tuple[Any, ...], kwar
     digest does not depend on the order of dicts and sets either. The text is not meant to be decoded.
     """
     plan = _plan(signature_owner)
-    parts: list[str] = []
+    levels: dict[str, Levels] = {}
     try:
-        if not plan.is_simple or len(args) > plan.positional:
-            parts = _bound_parts(plan, args, kwargs)
-        else:
-            for (_, head), value in zip(plan.heads, args, strict=False):
-                parts.append(head + (quote(value) if type(value) is str else _call_text(value)))
-            if kwargs:
-                parts += [head + _call_text(kwargs[name]) for name, head in plan.heads[len(args) :] if name in kwargs]
-                if len(parts) != len(args) + len(kwargs):
-                    parts = _bound_parts(plan, args, kwargs)
-            if plan.hides_first and args:
-                parts[0] = f'{plan.heads[0][1]}{{"$opaque":{quote(type_name(args[0]))}}}'
-        text = "{" + ",".join(parts) + "}"
-        mark = digest(text if text.count("{") == 1 else _canonical_call(plan, args, kwargs, text))
+        text = _given_call(plan, args, kwargs, levels)
+        mark = digest(text if text.find("{", 1) < 0 else _canonical_call(plan, args, kwargs, text, levels))
         if plan.defaults and (tail := plan.call_tail(args, kwargs)):
-            text = text[:-1] + tail + "}" if parts else "{" + tail[1:] + "}"
+            text = f"{text[:-1]}{tail}}}" if len(text) > 2 else f"{{{tail[1:]}}}"
         return text, mark
     except Exception:  # arguments are foreign objects that may do anything when looked at
         text = '{"$opaque":"arguments"}'
         return text, digest(text)
+
+
+def _given_call(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], levels: dict[str, Levels]) -> str:
+    """The text of what was given. Put together at once: for what is large, room takes longer to get than to fill."""
+    if not plan.is_simple or len(args) > plan.positional:
+        return f"{{{','.join(_bound_parts(plan, args, kwargs))}}}"
+    parts: list[str] = []
+    before = "{"
+    for (name, head), value in zip(plan.heads, args, strict=False):
+        is_short = type(value) is str and len(value) <= LARGE
+        parts += before, head, quote(value) if is_short else _given_text(name, value, levels)
+        before = ","
+    if kwargs:
+        for name, head in plan.heads[len(args) :]:
+            if name in kwargs:
+                parts += before, head, _given_text(name, kwargs[name], levels)
+                before = ","
+        if len(parts) != 3 * (len(args) + len(kwargs)):
+            return f"{{{','.join(_bound_parts(plan, args, kwargs))}}}"
+    if not parts:
+        return "{}"
+    if plan.hides_first and args:
+        parts[2] = f'{{"$opaque":{quote(type_name(args[0]))}}}'
+    parts.append("}")
+    return "".join(parts)
 
 
 def _bound_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
@@ -221,22 +237,54 @@ def _bound_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _call_text(value: Any) -> str:
+    return _given_text("", value, {})
+
+
+def _given_text(name: str, value: Any, levels: dict[str, Levels]) -> str:
+    """The text of an argument. What is known of a large one is noted under its name."""
     try:
-        return to_text(value, pack_named)
+        text, known = to_text_and_levels(value, pack_named)
     except Exception:  # too deep, cyclic, or an object that raises when looked at
         return encode({"$opaque": type_name(value)})
+    if known is not None:
+        levels[name] = known
+    return text
 
 
-def _canonical_call(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> str:
+def _canonical_call(
+    plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], text: str, levels: dict[str, Levels]
+) -> str | bytes:
     """The text of a call with all dicts in order; without reading a large one again, if the values were plain JSON."""
-    if len(text) <= _LARGE or not plan.is_simple or len(args) > plan.positional or '"$' in text:
+    if len(text) <= LARGE or not plan.is_simple or len(args) > plan.positional or ("$" in text and '"$' in text):
         return _canonical(text)
     names = [name for name, _ in plan.heads]
     if kwargs.keys() <= {*names[len(args) :]}:
-        found = encode_sorted(dict(zip(names, args, strict=False)) | kwargs)
+        given = dict(zip(names, args, strict=False)) | kwargs
+        ordered = _in_order(given, levels)
+        if ordered is not None and _is_identical(ordered, {name: given[name] for name in names if name in given}):
+            return text
+        found = (encode_swiftly(ordered) if ordered is not None else None) or encode_sorted(given)
         if len(found) == len(text):  # the same characters in another order
             return found
     return _canonical(text)
+
+
+def _is_identical(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    return [*one] == [*two] and all(map(is_, one.values(), two.values()))
+
+
+def _in_order(given: dict[str, Any], levels: dict[str, Levels]) -> dict[str, Any] | None:
+    """Arguments in order, with all dicts in them; None if that takes longer than writing them in order."""
+    ordered: dict[str, Any] = {}
+    for name in sorted(given):
+        value = given[name]
+        if name in levels:
+            ordered[name] = in_order(value, levels[name])
+        else:
+            ordered[name] = value if type(value) in _SURE else UNSURE
+        if ordered[name] is UNSURE:
+            return None
+    return ordered
 
 
 def _canonical(text: str) -> str:

@@ -31,7 +31,7 @@ MAX_DEPTH: Final = 200
 ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 CONTAINERS: Final = (list, dict, tuple, set, frozenset, deque)
 #: Python refuses to read ints of more digits than a limit that a process may set as low as 640.
-_LONG_INT: Final = 1 << 2000
+LONG_INT: Final = 1 << 2000
 _ZONE_KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
@@ -41,7 +41,7 @@ def pack(value: Any, depth: int, other: Other) -> Json:
     if kind is str or kind is bool or value is None:
         return value
     if kind is int:
-        return value if -_LONG_INT < value < _LONG_INT else {"$int": hex(value)}
+        return value if -LONG_INT < value < LONG_INT else {"$int": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if depth > MAX_DEPTH:

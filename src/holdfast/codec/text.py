@@ -10,10 +10,20 @@ from typing import Any, Final
 from holdfast.codec.fastjson import decode, encode, make_decode, quote
 from holdfast.codec.foreign import is_model
 from holdfast.codec.refusal import Refused
-from holdfast.codec.tags import ATOMS, CONTAINERS, MAX_DEPTH, Other, pack, read_tag
+from holdfast.codec.swift import encode_swiftly
+from holdfast.codec.tags import ATOMS, CONTAINERS, LONG_INT, MAX_DEPTH, Other, pack, read_tag
 
 #: What a value may grow to when objects that it holds several times are written out each time.
 MAX_NODES: Final = 20_000_000
+
+#: From so many characters on, a text is written and put in order by other means.
+LARGE: Final = 2000
+#: So many parts are large, too.
+_MANY: Final = 64
+#: The types that the parts of a value have, and those of its parts, and so on.
+Levels = list[set[type]]
+_UNKNOWN: Final[Levels] = []
+UNSURE: Final = object()
 
 _PLAIN: Final = ATOMS | {list, dict}
 _TEXT_KEYS: Final = frozenset({str})
@@ -26,20 +36,31 @@ _decode_tagged = make_decode(read_tag)
 
 def to_text(value: Any, other: Other, *, known_plain: bool = False) -> str:
     """The text of a value; raises `Refused`. `other` decides about types that the format does not have."""
+    return to_text_and_levels(value, other, known_plain=known_plain)[0]
+
+
+def to_text_and_levels(value: Any, other: Other, *, known_plain: bool = False) -> tuple[str, Levels | None]:
+    """The text of a value, and the types that it has on each level, if it is large and was written swiftly."""
     kind = type(value)
     if kind is str:
-        return quote(value)
+        data = encode_swiftly(value) if len(value) > LARGE else None
+        return (quote(value), None) if data is None else (data.decode("ascii"), [{str}])
+    if kind is int and -LONG_INT < value < LONG_INT:
+        return int.__repr__(value), None
     try:
-        if known_plain or ((kind is list or kind is dict) and _is_plain(value)):
+        levels = _UNKNOWN if known_plain else _plain_levels(value) if kind is list or kind is dict else None
+        if levels is not None:
             try:
-                text = encode(value)
-                if not _has_long_digits(text):
-                    return text
+                data = encode_swiftly(value) if levels and not _has(float, levels) else None
+                text = encode(value) if data is None else data.decode("ascii")
+                is_long = len(text) > _LONG and (not levels or _has(int, levels)) and _has_long_digits(text)
+                if not is_long and ("$" not in text or '{"$' not in text):
+                    return text, None if data is None else levels
             except ValueError:
                 pass  # NaN, or an int too long for decimal digits: these have tags
         elif kind not in ATOMS:
             guard_size(value)
-        return encode(pack(value, 0, other))
+        return encode(pack(value, 0, other)), None
     except RecursionError:
         raise Refused(value, "it is nested too deep for the stack that is left here.") from None
 
@@ -47,7 +68,7 @@ def to_text(value: Any, other: Other, *, known_plain: bool = False) -> str:
 def from_text(text: str) -> Any:
     """The value of a text; raises ValueError, whatever is wrong with it."""
     try:
-        value = _decode_tagged(text) if '"$' in text else decode(text)
+        value = _decode_tagged(text) if "$" in text and '"$' in text else decode(text)
         if len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH:
             _check_depth(value)
         return value
@@ -67,28 +88,82 @@ def _has_long_digits(text: str) -> bool:
     return False
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether the C encoder of json can write a list or dict as it is: no other type, no look-alike of a tag."""
+def _has(kind: type, levels: Levels) -> bool:
+    return any(kind in kinds for kinds in levels)
+
+
+def _plain_levels(value: Any) -> Levels | None:
+    """The types on each level of a list or dict if it can be written as it is, but for look-alikes of tags.
+
+    None: it cannot. Empty: it can, and is too small to look any closer.
+    """
     level = [value]
-    guarded = False
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for item in level:
             if type(item) is dict:
-                if not _TEXT_KEYS.issuperset(map(type, item)) or (len(item) == 1 and next(iter(item))[:1] == "$"):
-                    return False
+                if not _TEXT_KEYS.issuperset(map(type, item)):
+                    return None
                 item = item.values()
+            if len(item) > _MANY:
+                return _levels_of_many(value)
             if not ATOMS.issuperset(map(type, item)):
                 if not _PLAIN.issuperset(map(type, item)):
-                    return False
+                    return None
                 below += [part for part in item if type(part) is list or type(part) is dict]
         if not below:
-            return True
+            return _UNKNOWN
+        if len(below) > _MANY:
+            return _levels_of_many(value)
+        level = below
+    return None
+
+
+def _levels_of_many(value: Any) -> Levels | None:
+    """The same of what is large: all parts of a level at once, without a step of the interpreter for each."""
+    lists, dicts = ([], [value]) if type(value) is dict else ([value], [])
+    levels: Levels = [{type(value)}]
+    guarded = False
+    for _ in range(MAX_DEPTH):
+        if not _TEXT_KEYS.issuperset(map(type, chain.from_iterable(dicts))):
+            return None
+        kinds = set(map(type, _below(lists, dicts)))
+        levels.append(kinds)
+        if ATOMS.issuperset(kinds):
+            return levels
+        if not _PLAIN.issuperset(kinds):
+            return None
+        parts = _below(lists, dicts)
+        below = list(parts) if ATOMS.isdisjoint(kinds) else [part for part in parts if type(part) not in ATOMS]
         if len(below) > 10_000 and not guarded:
             guarded = True
             guard_size(value)
-        level = below
-    return False
+        lists = [part for part in below if type(part) is list] if list in kinds else []
+        dicts = below if not lists else [part for part in below if type(part) is dict] if dict in kinds else []
+    return None
+
+
+def _below(lists: list[list[Any]], dicts: list[dict[Any, Any]]) -> Iterable[Any]:
+    return chain(chain.from_iterable(lists), chain.from_iterable(map(dict.values, dicts)))
+
+
+def in_order(value: Any, levels: Levels) -> Any:
+    """A value of these levels with all dicts in the order of their keys, if that is quickly done; else `UNSURE`."""
+    if not _has(dict, levels):
+        return value
+    if len(levels) == 2:
+        return {key: value[key] for key in sorted(value)}
+    if len(levels) != 3 or levels[:2] != [{list}, {dict}]:
+        return UNSURE
+    first = list(value[0])
+    if first != sorted(first) and set(map(len, value)) == {len(first)} and len(set().union(*value)) == len(first):
+        # They have the same keys, and `|` leaves the ones that it finds on its left where they are.
+        return list(map(dict.fromkeys(sorted(first)).__or__, value))
+    keys = {each: sorted(each) for each in set(map(tuple, value))}
+    if all(each == tuple(ordered) for each, ordered in keys.items()):
+        return value
+    empty = {each: dict.fromkeys(ordered) for each, ordered in keys.items()}
+    return [empty[tuple(each)] | each for each in value]
 
 
 def guard_size(value: Any) -> None:
