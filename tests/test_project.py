@@ -37,7 +37,7 @@ STATEMENT = re.compile(
 
 def files() -> Iterator[Path]:
     for folder, subfolders, names in os.walk(ROOT):
-        subfolders[:] = sorted(set(subfolders) - NOT_OURS)
+        subfolders[:] = sorted(each for each in set(subfolders) - NOT_OURS if not each.startswith(".bench-"))
         yield from (Path(folder, name) for name in sorted(set(names) - NOT_OURS))
 
 

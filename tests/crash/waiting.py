@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import holdfast as hf
-from tests.crash.agents import book, look, post
+from tests.crash.agents import book, look, post, world
 
 number = hf.Signal("number", int)
 go = hf.Signal("go", bool)
@@ -210,9 +210,22 @@ async def pausable(n: int, seconds: float = 0.05) -> list[Any]:
 # what runs do to each other
 
 
-@hf.agent(signals=[never])
-async def victim(n: int) -> bool:
-    return await hf.receive(never)
+@hf.step
+async def toil(n: int) -> None:
+    """Until somebody ends it."""
+    world.act("toil", n, key="")
+    await asyncio.sleep(600)
+
+
+@hf.step
+async def see_toil(n: int) -> None:
+    while n not in world.values("toil"):  # noqa: ASYNC110 - it is a file
+        await asyncio.sleep(0.005)
+
+
+@hf.agent
+async def victim(n: int) -> None:
+    await toil(n)
 
 
 @hf.agent
@@ -226,6 +239,7 @@ async def sender(n: int) -> list[Any]:
     """Starts runs, sends to one, cancels the other, tells the world."""
     other, doomed = await hf.start(collector(1)), await hf.start(victim(n))
     sent = [await other.send(number, 5), await other.send(go, True)]
+    await see_toil(n)  # in memory, for sure: whoever is parked is cancelled in another way
     cancelled = await doomed.cancel()
     await hf.emit("crash.reported", {"n": n + 1})
     return [*sent, str(cancelled), await other.result()]

@@ -83,3 +83,43 @@ def test_code_that_still_waits_waits_on(tmp_path: Path, who: str) -> None:
             assert await run.result(timeout=60) == "True"
 
     asyncio.run(main())
+
+
+def test_a_run_that_is_about_to_leave_memory_is_resumed_all_the_same(tmp_path: Path) -> None:
+    lives = 0
+    door = asyncio.Event()
+
+    async def linger() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await door.wait()  # holds up the end of an execution that has been given up
+
+    @hf.agent
+    async def lingers() -> str:
+        nonlocal lives
+        lives += 1
+        if lives > 1:
+            return "again"
+        task = asyncio.create_task(linger())
+        await asyncio.sleep(0)
+        went = await hf.receive(("go", str))
+        task.cancel()
+        return went
+
+    async def main() -> None:
+        async with hf.connect(tmp_path / "s.db", agents=lingers) as app:
+            run = await app.start(lingers())
+
+            async def is_given_up() -> bool:
+                return await run.status() is hf.Status.waiting
+
+            await eventually(is_given_up)
+            assert app._here.local(run.id) is not None
+            resuming = asyncio.create_task(run.resume())
+            await asyncio.wait({resuming}, timeout=0.05)
+            door.set()
+            await resuming
+            assert await run.result(timeout=60) == "again"
+
+    asyncio.run(main())

@@ -207,6 +207,7 @@ def test_a_file_that_is_too_large_is_told_of_once_and_reported_when_it_is_not(tm
                     await has(here, ("a.txt", "created", 1), ("b.txt", "created", 1))
                     sparse(inbox / "huge.txt", 3)
                     await has(here, ("a.txt", "created", 1), ("b.txt", "created", 1), ("huge.txt", "changed", 3))
+                    await counted(here, received=4, matched=3, started=3)
             assert len(log.named("trigger.refused_file")) == 1
             info = (await here.triggers.list())[0]
             assert (info.received, info.matched, info.started, info.refused) == (4, 3, 3, 1)

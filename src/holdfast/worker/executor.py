@@ -314,7 +314,7 @@ class Executor:
         False: it does, somebody else has it, or there is nothing to do. Corrupt runs are quarantined and raise
         CorruptJournal.
         """
-        if run_id in self._executions:
+        if not await self._has_left(run_id):
             return False
         if not self.lease.is_open:
             await self.open()
@@ -365,6 +365,16 @@ class Executor:
             refuse=refusal,
         )
         self.started.add(run_id)
+        return True
+
+    async def _has_left(self, run_id: RunId) -> bool:
+        """Is no execution of it here any more? One that was given up already, as anybody can read, is waited for."""
+        while (execution := self._executions.get(run_id)) is not None:
+            row = await self.store.run(run_id)
+            if row is None or row.owner is not None:
+                return False
+            if self._executions.get(run_id) is execution:
+                await execution.wait_ended()
         return True
 
     async def _put_in_line(
