@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,7 @@ def pytest_sessionstart() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     compileall.compile_dir(Path(hf.__file__).parent, quiet=1)
+    gc.set_threshold(20_000, 20, 20)  # these processes live long, and are full of what is never garbage
 
 
 @pytest.fixture(scope="session")
