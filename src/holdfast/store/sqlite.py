@@ -77,6 +77,7 @@ from holdfast.store.sqlite_marks import Mark
 from holdfast.store.sqlite_ops import AppendOp, CallOp, CreateOp, SendOp
 from holdfast.store.sqlite_owners import Owners
 from holdfast.store.sqlite_retention import Retention
+from holdfast.store.sqlite_sweeps import Answers, Sweeps
 from holdfast.store.sqlite_writer import CREATE_POINTS, SEND_POINTS, Writer
 from holdfast.telemetry import warn
 
@@ -90,7 +91,7 @@ _QUESTION_POINTS = ("question.before_commit", "question.after_commit")
 _DEFINE_POINTS = ("define.before_commit", "define.after_commit")
 
 
-class SqliteStore(Retention, Health, AtHome):
+class SqliteStore(Sweeps, Retention, Health, AtHome):
     """A store in a SQLite file. See `holdfast.store.base.Store` for what the methods promise."""
 
     def __init__(
@@ -118,6 +119,7 @@ class SqliteStore(Retention, Health, AtHome):
         self._identity: Identity | None = None
         self._held: Held | None = None
         self._look_at = 0
+        self._answers = Answers()
         self._side: SideThread | None = None
 
     @property
@@ -140,6 +142,7 @@ class SqliteStore(Retention, Health, AtHome):
         if self._reader is not None:
             raise UsageError(f"{self.path} is open already.")
         self._pid = os.getpid()
+        self._answers = Answers()
         side = SideThread("holdfast-reader")
         loop = asyncio.get_running_loop()
         watch_over(self.path)
@@ -330,20 +333,30 @@ class SqliteStore(Retention, Health, AtHome):
         self._writable().submit(CallOp(work, loop, future, points, rings))
         return await future
 
-    async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
+    def _reading(self) -> tuple[SideThread, Identity]:
         self._check_usable()
-        if self._side is None or self._reader is None:
+        if self._side is None or self._identity is None or self._reader is None:
             raise StoreError(f"{self.path} is not open.")
-        return await self._side.do(lambda: self._read_now(work, run_id))
+        return self._side, self._identity
+
+    async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
+        side, _ = self._reading()
+        return await side.do(lambda: self._read_now(work, run_id))
+
+    def _commits(self) -> bytes | None:
+        return self._reading()[1].commits()
+
+    def _check_files(self) -> None:
+        now = clock.monotonic_us()
+        if now >= self._look_at and self._identity is not None:
+            self._identity.check()
+            self._look_at = now + _LOOK_US
 
     def _read_now(self, work: Callable[[apsw.Connection], T], run_id: RunId | None) -> T:
         connection = self._reader
         if connection is None or self._identity is None:
             raise StoreError(f"{self.path} is closed.")
-        now = clock.monotonic_us()
-        if now >= self._look_at:
-            self._identity.check()
-            self._look_at = now + _LOOK_US
+        self._check_files()
         try:
             connection.execute("BEGIN")
             try:
@@ -441,22 +454,6 @@ class SqliteStore(Retention, Health, AtHome):
     async def load_many(self, run_ids: Sequence[RunId]) -> list[Loaded]:
         return await self._read(lambda connection: reads.load_many(connection, run_ids))
 
-    async def ready(
-        self,
-        *,
-        agents: Sequence[str],
-        queues: Sequence[str] | None,
-        now: int,
-        limit: int,
-        after: str = "",
-        closed: Sequence[str] = (),
-    ) -> list[RunRow]:
-        which = reads.asked(agents, queues, closed, now)
-        return await self._read(lambda connection: reads.ready(connection, which, limit=limit, after=after))
-
-    async def next_wake(self) -> int | None:
-        return await self._read(reads.next_wake)
-
     async def queue_counts(self, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
         return await self._read(lambda connection: reads.queue_counts(connection, queues))
 
@@ -491,9 +488,6 @@ class SqliteStore(Retention, Health, AtHome):
 
     async def mail(self, run_id: RunId, *, after: int) -> list[Mail]:
         return await self._read(lambda connection: reads.mail(connection, run_id, after), run_id=run_id)
-
-    async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
-        return await self._read(lambda connection: reads.mail_counts(connection, owner))
 
     # questions
 
@@ -538,13 +532,6 @@ class SqliteStore(Retention, Health, AtHome):
 
         return await self._write(work, _DEFINE_POINTS)
 
-    async def definitions(
-        self, kind: str, *, names: Sequence[str] | None = None, due: int | None = None, limit: int = 10_000
-    ) -> list[Definition]:
-        return await self._read(
-            lambda connection: reads.definitions(connection, kind, names=names, due=due, limit=limit)
-        )
-
     async def forget(self, kind: str, names: Sequence[str], *, bodies: Sequence[str] | None = None) -> None:
         await self._write(lambda transaction, _: transaction.forget(kind, names, bodies), _DEFINE_POINTS)
 
@@ -583,9 +570,6 @@ class SqliteStore(Retention, Health, AtHome):
 
     async def workers(self) -> list[Worker]:
         return await self._read(reads.workers)
-
-    async def dead_workers(self) -> dict[WorkerId, str]:
-        return await self._read(lambda connection: lives.dead(connection, self._locks, self.lease_clock_ms()))
 
     def lease_clock_ms(self) -> int:
         return clock.boottime_ms()

@@ -7,6 +7,7 @@ nothing. The format of the index is https://sqlite.org/walformat.html#the_wal_in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from holdfast.store.sqlite_watch import Watch
 
 _COPY = 48  # bytes of the header, which is there twice: while they differ it is being written
 _INDEX = struct.Struct("=14x H I I 8x 8s 8x 48x I")
+_FRAMES = slice(16, 20)  # where the header says how many there are
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 
 
@@ -105,6 +107,19 @@ class Identity:
                 if size < least and self._state() == state:
                     self._fail(f"{self._paths[0]} was cut short under this process, to {size} of {least} bytes.")
         self._most = size
+
+    def commits(self) -> bytes | None:
+        """Stands for all that is committed: another one after each commit. None: nothing does, right now.
+
+        As long as the log has frames: then these are in it, with their checksum and a number that each log has anew.
+        """
+        if self._held is None or self._held.index is None or self.failure is not None:
+            return None
+        with contextlib.suppress(ValueError):  # it was just closed
+            header = self._held.index[: 2 * _COPY]
+            if header[:_COPY] == header[_COPY:] and any(header[_FRAMES]):
+                return header
+        return None
 
     def _state(self) -> LogState | None:
         if self._held is None or self._held.index is None:

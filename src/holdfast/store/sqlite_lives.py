@@ -8,6 +8,7 @@ store, in the commit that stores its row.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import apsw
 
@@ -32,12 +33,18 @@ def remove(transaction: Transaction, worker_id: WorkerId) -> None:
     transaction.forget(_KIND, [worker_id], None)
 
 
-def dead(connection: apsw.Connection, locks: WorkerLocks, lease_clock_ms: int) -> dict[WorkerId, str]:
-    """Workers known to be dead, with the proof."""
+def others(connection: apsw.Connection, locks: WorkerLocks) -> list[Worker]:
+    """Workers of other processes."""
+    return [worker for worker in reads.workers(connection) if worker.id not in locks.own]
+
+
+def dead(
+    connection: apsw.Connection, locks: WorkerLocks, among: Sequence[Worker], lease_clock_ms: int
+) -> dict[WorkerId, str]:
+    """Workers known to be dead, with the proof: of those `among` the others, and those whose rows are gone."""
     found = dict.fromkeys(reads.ownerless(connection), "gone")
-    others = [worker for worker in reads.workers(connection) if worker.id not in locks.own]
-    inodes = _inodes(connection) if others else {}
-    for worker in others:
+    inodes = _inodes(connection) if among else {}
+    for worker in among:
         proof = _proof_of_death(worker, locks, inodes.get(worker.id), lease_clock_ms)
         if proof is not None:
             found[worker.id] = proof

@@ -308,6 +308,23 @@ async def definitions_are_found_by_name_and_by_time(make: MakeStore) -> None:
         assert await store.definitions("nothing") == []
 
 
+async def what_waits_becomes_due_by_time_alone(make: MakeStore) -> None:
+    async with opened(make) as store, opened(make) as other:
+        later, latest = (Definition("event", f"e{number}", "{}", 1, due_at=START + number) for number in (10, 20))
+        assert await store.define([later, latest, Definition("event", "e0", "{}", 1)]) == [True] * 3
+        for _ in range(2):  # whoever asks often, and whatever the clock does meanwhile
+            assert await store.definitions("event", due=START) == []
+            assert await store.definitions("event", due=START + 9) == []
+            assert await store.definitions("event", due=START + 10) == [later]
+            assert await store.definitions("event", due=START + 30, limit=5) == [later, latest]
+        sooner = Definition("event", "e5", "{}", 1, due_at=START + 5)
+        assert await other.define([sooner]) == [True]
+        assert await store.definitions("event", due=START + 9) == [sooner]
+        await other.forget("event", ["e5", "e10"])
+        assert await store.definitions("event", due=START + 19) == []
+        assert await store.definitions("event", due=START + 20) == [latest]
+
+
 # the bell
 
 
@@ -425,6 +442,7 @@ CASES: tuple[Case, ...] = (
     an_answer_is_for_what_was_shown,
     a_definition_is_written_over_the_revision_it_was_made_from,
     definitions_are_found_by_name_and_by_time,
+    what_waits_becomes_due_by_time_alone,
     a_bell_is_heard_once_by_every_store,
     news_ring_the_bell,
     mail_for_runs_of_this_process_is_handed_over,

@@ -308,6 +308,20 @@ async def only_runs_whose_time_has_come_are_ready(make: MakeStore) -> None:
         assert found == await store.run(found.id)
 
 
+async def a_run_is_ready_when_its_time_comes_though_nothing_is_written(make: MakeStore) -> None:
+    async with opened(make) as store, opened(make) as other:
+        late = await _queued(store, wake_at=START + 10)
+        for _ in range(2):  # whoever asks often, and whatever the clock does meanwhile
+            assert await _ready(store) == []
+            assert await _ready(store, now=START + 9) == []
+            assert await _ready(store, now=START + 10) == [late.id]
+            assert await _ready(store, now=START + 10, closed=["default"]) == []
+            assert await store.next_wake() == START + 10
+        soon = await _queued(other, wake_at=START + 5)
+        assert await _ready(store, now=START + 9) == [soon.id]
+        assert await store.next_wake() == START + 5
+
+
 async def a_line_is_ordered_by_priority_and_time(make: MakeStore) -> None:
     for count in (60, 5000):  # a store may go different ways about few and many
         async with opened(make) as store:
@@ -527,6 +541,7 @@ CASES: tuple[Case, ...] = (
     mail_counts_tell_what_a_worker_has_to_look_at,
     runs_of_queues_are_counted,
     only_runs_whose_time_has_come_are_ready,
+    a_run_is_ready_when_its_time_comes_though_nothing_is_written,
     a_line_is_ordered_by_priority_and_time,
     keys_are_served_evenly_from_behind_the_cursor,
     keys_of_a_long_line_are_served_evenly,
