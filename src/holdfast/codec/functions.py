@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import ref
 
 from holdfast.codec.annotations import coder_for
@@ -66,7 +66,8 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
     return resolved
 
 
-class _Default(NamedTuple):
+@brisk
+class _Default:
     """An argument that need not be given."""
 
     name: str
