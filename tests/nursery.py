@@ -25,7 +25,7 @@ from typing import Any
 
 import holdfast as hf
 from holdfast import clock, faults
-from holdfast.codec import schema_of
+from holdfast.codec.schema import schema_of
 from holdfast.store import open_store
 from holdfast.testing.child import agents_of
 from holdfast.testing.processes import environment

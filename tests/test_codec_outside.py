@@ -11,7 +11,8 @@ from typing import Any, TypedDict
 import pytest
 from pydantic import BaseModel
 
-from holdfast.codec import MISSING, coder_for, plain_json, problems_outside, read_outside, schema_of
+from holdfast.codec import MISSING, coder_for, plain_json, read_outside
+from holdfast.codec.schema import problems_outside, schema_of
 from holdfast.errors import CorruptJournal, Undecodable, Unserialisable
 from holdfast.journal import blobs
 from holdfast.model import RunId

@@ -29,9 +29,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, TypeAdapter
 
-from holdfast.codec import MISSING, coder_for, schema_of
-from holdfast.codec import schema_problems as problems
+from holdfast.codec import MISSING, coder_for
 from holdfast.codec.patterns import matches
+from holdfast.codec.schema import problems, schema_of
 
 
 class Colour(enum.Enum):
@@ -431,7 +431,7 @@ def test_no_pattern_takes_for_ever() -> None:
 def test_clients_need_neither_pydantic_nor_the_type() -> None:
     code = (
         "import sys\n"
-        "from holdfast.codec import schema_problems as problems\n"
+        "from holdfast.codec.schema import problems\n"
         "print(problems({'type': 'integer'}, 'x'))\n"
         "print(sorted({'pydantic', 'pydantic_core'} & set(sys.modules)))\n"
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from typing import Any
 
 import pytest
 
-from holdfast.data import brisk, data
+from holdfast.data import brisk, data, mutable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,3 +84,71 @@ def test_what_a_class_says_of_itself_counts() -> None:
         Checked("")
     assert Empty() == Empty()
     assert repr(Empty()) == "Empty()"
+
+
+@dataclasses.dataclass(slots=True)
+class StandardParts:
+    """With everything that a field may be."""
+
+    name: str
+    parts: list[int] = dataclasses.field(default_factory=list)
+    mark: str = dataclasses.field(default="m", init=False)
+    marks: list[str] = dataclasses.field(default_factory=list, init=False)
+    later: int = dataclasses.field(init=False, repr=False, compare=False)
+    size: int = dataclasses.field(default=1, kw_only=True)
+    must: bool = dataclasses.field(kw_only=True)
+
+
+@mutable
+class Parts:
+    """With everything that a field may be."""
+
+    name: str
+    parts: list[int] = dataclasses.field(default_factory=list)
+    mark: str = dataclasses.field(default="m", init=False)
+    marks: list[str] = dataclasses.field(default_factory=list, init=False)
+    later: int = dataclasses.field(init=False, repr=False, compare=False)
+    size: int = dataclasses.field(default=1, kw_only=True)
+    must: bool = dataclasses.field(kw_only=True)
+
+
+def test_its_fields_and_its_signature_are_those_of_a_standard_one() -> None:
+    for kind, standard in ((Ours, Standard), (Parts, StandardParts)):
+        ours, theirs = (str(inspect.signature(each)).replace("<factory>", "…") for each in (kind, standard))
+        assert ours.replace(repr(dataclasses.MISSING), "…") == theirs
+        assert kind.__match_args__ == standard.__match_args__
+        assert kind.__annotations__ == standard.__annotations__
+        assert dataclasses.is_dataclass(kind)
+        shown = [[repr(each) for each in dataclasses.fields(one)] for one in (kind, standard)]
+        assert shown[0] == shown[1]
+
+
+def test_a_mutable_one_is_built_and_compared_as_a_standard_one() -> None:
+    one, standard = Parts("a", must=True), StandardParts("a", must=True)
+    assert repr(one) == repr(standard).replace("StandardParts", "Parts")
+    assert one == Parts("a", [], size=1, must=True) != Parts("a", [1], must=True)
+    assert one.parts is not Parts("a", must=True).parts
+    one.later = standard.later = 3
+    one.parts.append(1)
+    assert one == Parts("a", [1], must=True)
+    assert (one.mark, one.marks, one.later) == ("m", [], 3)
+    with pytest.raises(TypeError, match="hash"):
+        hash(one)
+    with pytest.raises(TypeError, match=r"__init__\(\) missing 1 required keyword-only argument: 'must'"):
+        Parts("a")  # type: ignore[call-arg]
+
+
+def test_a_default_that_all_objects_would_share_is_refused() -> None:
+    with pytest.raises(ValueError, match="default_factory"):
+
+        @data
+        class Shared:
+            parts: list[int] = []  # noqa: RUF012
+
+
+def test_it_is_not_derived_from() -> None:
+    with pytest.raises(TypeError, match="derives"):
+
+        @data
+        class More(Ours):
+            more: int = 0

@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.characters import escaped, unseen_in
 from holdfast.hints import hint, is_harmless, quoted, resume_hint
-from holdfast.journal.blocks import mismatch, told
+from holdfast.journal.blocks import told
+from holdfast.journal.mismatches import mismatch
 from tests.hostile import IDS, SHELL, TEXTS, hints_in, is_raw, named, raw_in, typed
 
 SRC = Path(__file__).parents[1] / "src" / "holdfast"

@@ -94,8 +94,59 @@ def test_what_users_hold_has_these_names(tmp_path: Path) -> None:
     assert asyncio.run(held()) == {kind: " ".join(names.split()) for kind, names in HELD.items()}
 
 
+#: What takes long to load, and is needed by whoever connects, if at all.
+HEAVY = """
+    _hashlib apsw asyncpg click cryptography ctypes decimal fastapi fractions nats pathlib platform pydantic
+    pydantic_core random rich sqlite3 typing_extensions urllib.parse uuid uvicorn watchfiles zoneinfo
+    holdfast.app holdfast.cli holdfast.codec.models holdfast.codec.schema holdfast.context holdfast.handle
+    holdfast.history holdfast.journal.journal holdfast.server holdfast.store holdfast.testing holdfast.worker
+""".split()
+
+PROGRAM = """
+import holdfast as hf
+
+@hf.step(retries=hf.Retry(2))
+async def double(n: int) -> int:
+    return 2 * n
+
+@hf.agent
+async def main(name: str, n: int) -> str:
+    return name + str(await double(n))
+
+@hf.effect
+async def send(text: str) -> str:
+    return text
+"""
+
+
+def loaded_by(code: str) -> list[str]:
+    """Those of the heavy modules that a process has loaded then, and had not before."""
+    code = f"import sys; before = set(sys.modules)\n{code}\nprint(*sorted(set({HEAVY!r}) & set(sys.modules) - before))"
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+
+
 def test_importing_the_package_stays_light() -> None:
-    heavy = "apsw asyncpg click cryptography fastapi holdfast.cli holdfast.server holdfast.testing rich uvicorn".split()
-    code = f"import sys, holdfast; print(*sorted(set({heavy!r}) & set(sys.modules)))"
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert loaded == []
+    assert loaded_by("import holdfast") == []
+
+
+def test_a_program_that_only_declares_its_agents_stays_light() -> None:
+    assert loaded_by(PROGRAM) == []
+
+
+def test_names_that_are_loaded_later_are_those_of_their_modules() -> None:
+    code = (
+        "import holdfast as hf\n"
+        "missing = [name for name in hf.__all__ if name not in dir(hf)]\n"
+        "later = [name for name in hf.__all__ if name not in vars(hf)]\n"
+        "from holdfast import *\n"
+        "wrong = [name for name in later if globals()[name] is not getattr(hf, name) or name not in vars(hf)]\n"
+        "print(missing, wrong, {'agent', 'step', 'HoldfastError'} & set(later), 'connect' in later)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[] [] set() True"
+
+
+def test_no_public_name_is_that_of_a_module_which_would_take_its_place() -> None:
+    folder = Path(holdfast.__file__).parent
+    modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert modules & set(NAMES) == set()

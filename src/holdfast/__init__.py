@@ -3,9 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.app import Holdfast, WorkerInfo, arun, connect, run
 from holdfast.calls import Retry
-from holdfast.config import Settings
 from holdfast.durations import Duration
 from holdfast.errors import (
     AlreadyDecided,
@@ -39,29 +37,31 @@ from holdfast.errors import (
     Unserialisable,
     UsageError,
 )
-from holdfast.handle import Run
-from holdfast.history import Receipt, RunInfo
 from holdfast.model import QuestionState, Status
-from holdfast.outward import emit
-from holdfast.people import InDoubt, Question
-from holdfast.reducer import reducer
-from holdfast.retention import PruneResult, RetentionInfo
-from holdfast.settling import Verdict, landed, not_landed
-from holdfast.signatures import Effect
-from holdfast.transactions import transaction
 from holdfast.verbs.child import Agent, Call, MainLine, agent, get, resume, start
-from holdfast.verbs.effect import effect
-from holdfast.verbs.question import Approval, Asked, ask
-from holdfast.verbs.race import race
-from holdfast.verbs.saga import Saga, saga
-from holdfast.verbs.signal import Signal, receive
 from holdfast.verbs.step import Step, step
-from holdfast.verbs.timer import sleep, timeout
-from holdfast.verbs.values import now, patched, progress, rng, this_run, this_step, usage, uuid4
 from holdfast.version import VERSION as __version__  # noqa: F401 - an attribute, not a name to import
-from holdfast.worker.queues import QueueInfo
 
 if TYPE_CHECKING:
+    from holdfast.app import Holdfast, WorkerInfo, arun, connect, run
+    from holdfast.config import Settings
+    from holdfast.handle import Run
+    from holdfast.history import Receipt, RunInfo
+    from holdfast.outward import emit
+    from holdfast.people import InDoubt, Question
+    from holdfast.reducers import reducer
+    from holdfast.retention import PruneResult, RetentionInfo
+    from holdfast.settling import Verdict, landed, not_landed
+    from holdfast.signatures import Effect
+    from holdfast.transactions import transaction
+    from holdfast.verbs.effect import effect
+    from holdfast.verbs.question import Approval, Asked, ask
+    from holdfast.verbs.race import race
+    from holdfast.verbs.saga import Saga, saga
+    from holdfast.verbs.signal import Signal, receive
+    from holdfast.verbs.timer import sleep, timeout
+    from holdfast.verbs.values import now, patched, progress, rng, this_run, this_step, usage, uuid4
+    from holdfast.worker.queues import QueueInfo
     from holdfast.worker.timetable import ScheduleInfo
     from holdfast.worker.triggers import FileChange, FileEvent, NatsMessage, NatsQueue, TriggerInfo
 
@@ -157,14 +157,55 @@ __all__ = [
     "uuid4",
 ]
 
-#: Loaded when they are first asked for: few programs need them, and loading takes time.
+#: Loaded when they are first asked for: what a program needs that has not connected yet stands above. No name here is
+#: also that of a module, which would take its place.
 _LATER = {
+    "Approval": "holdfast.verbs.question",
+    "Asked": "holdfast.verbs.question",
+    "Effect": "holdfast.signatures",
     "FileChange": "holdfast.worker.triggers",
     "FileEvent": "holdfast.worker.triggers",
+    "Holdfast": "holdfast.app",
+    "InDoubt": "holdfast.people",
     "NatsMessage": "holdfast.worker.triggers",
     "NatsQueue": "holdfast.worker.triggers",
+    "PruneResult": "holdfast.retention",
+    "Question": "holdfast.people",
+    "QueueInfo": "holdfast.worker.queues",
+    "Receipt": "holdfast.history",
+    "RetentionInfo": "holdfast.retention",
+    "Run": "holdfast.handle",
+    "RunInfo": "holdfast.history",
+    "Saga": "holdfast.verbs.saga",
     "ScheduleInfo": "holdfast.worker.timetable",
+    "Settings": "holdfast.config",
+    "Signal": "holdfast.verbs.signal",
     "TriggerInfo": "holdfast.worker.triggers",
+    "Verdict": "holdfast.settling",
+    "WorkerInfo": "holdfast.app",
+    "arun": "holdfast.app",
+    "ask": "holdfast.verbs.question",
+    "connect": "holdfast.app",
+    "effect": "holdfast.verbs.effect",
+    "emit": "holdfast.outward",
+    "landed": "holdfast.settling",
+    "not_landed": "holdfast.settling",
+    "now": "holdfast.verbs.values",
+    "patched": "holdfast.verbs.values",
+    "progress": "holdfast.verbs.values",
+    "race": "holdfast.verbs.race",
+    "receive": "holdfast.verbs.signal",
+    "reducer": "holdfast.reducers",
+    "rng": "holdfast.verbs.values",
+    "run": "holdfast.app",
+    "saga": "holdfast.verbs.saga",
+    "sleep": "holdfast.verbs.timer",
+    "this_run": "holdfast.verbs.values",
+    "this_step": "holdfast.verbs.values",
+    "timeout": "holdfast.verbs.timer",
+    "transaction": "holdfast.transactions",
+    "usage": "holdfast.verbs.values",
+    "uuid4": "holdfast.verbs.values",
 }
 
 
@@ -173,4 +214,8 @@ if not TYPE_CHECKING:  # a type checker would take every name for one that exist
     def __getattr__(name: str) -> object:
         if name not in _LATER:
             raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-        return getattr(import_module(_LATER[name]), name)
+        found = globals()[name] = getattr(import_module(_LATER[name]), name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

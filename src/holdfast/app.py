@@ -20,7 +20,7 @@ from holdfast.acts import is_in_run, look, refused
 from holdfast.administration import Administration
 from holdfast.characters import escaped
 from holdfast.clock import due_us
-from holdfast.codec import Input, input_of, problems_outside
+from holdfast.codec import Input, input_of, schema
 from holdfast.config import Settings, store_url
 from holdfast.data import data
 from holdfast.durations import Duration
@@ -260,7 +260,7 @@ class Holdfast(Administration):
         known = await control.definition(self._store, start.agent)
         if not known.get("first"):
             raise UsageError(f"No worker has declared agent {start.agent!r} with an argument to take the event.")
-        if problems := problems_outside(known.get("takes"), start.text):
+        if problems := schema.problems_outside(known.get("takes"), start.text):
             found = "; ".join(problems[:5])
             raise Undecodable(f"The value does not fit {known['first']}= of agent {start.agent!r}: {found}.")
         given = input_of(known["first"], start.text, known.get("defaults", {}))

@@ -20,7 +20,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from pathlib import Path
 from types import CodeType, CoroutineType, FrameType, TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -32,7 +31,7 @@ from holdfast.scopes import Lineless, Reservation, Scope, caller, current_scope,
 
 T = TypeVar("T")
 
-_ASYNCIO = str(Path(asyncio.__file__).parent)
+_ASYNCIO = os.path.dirname(asyncio.__file__)
 _ANYIO = f"{os.sep}anyio{os.sep}"
 _FRAMES = 12
 _ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)  # the loop, or (the last) whatever awaits the task

@@ -7,22 +7,24 @@ import contextvars
 import functools
 import inspect
 import opcode
-import random
+import os
 import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from holdfast.clock import in_seconds, monotonic_us
 from holdfast.codec import Coder, coder_for, decode_error, result_annotation
-from holdfast.context import RunContext
 from holdfast.data import data
 from holdfast.durations import Duration
 from holdfast.errors import ResultNotStored, Undecodable, Unserialisable, UsageError
-from holdfast.journal.replay import Entry
 from holdfast.model import Kind
 from holdfast.scopes import Scope, StepInfo, body_scope, enter, leave, outside
 from holdfast.shields import Shield
+
+if TYPE_CHECKING:
+    from holdfast.context import RunContext
+    from holdfast.journal.replay import Entry
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +32,7 @@ R_co = TypeVar("R_co", covariant=True)
 S_contra = TypeVar("S_contra", contravariant=True)
 
 _SEND = opcode.opmap["SEND"]  # every await, `async for` and `async with` compiles to it
-_NAME = re.compile(r"[^\W\d][\w.\- ]{0,99}")
+_NAME = r"[^\W\d][\w.\- ]{0,99}"
 
 
 @data
@@ -57,7 +59,8 @@ class Retry:
         """Seconds to wait after the `failed`-th failure."""
         first_s, most_s = in_seconds(self.first, "hf.Retry(first=)"), in_seconds(self.most, "hf.Retry(most=)")
         base = min(first_s * self.factor ** min(failed - 1, 64), most_s)
-        return base * (1 + self.jitter * (2 * random.random() - 1))  # noqa: S311
+        chance = int.from_bytes(os.urandom(4), "big") / 2**32  # the module `random` would be loaded for nothing else
+        return base * (1 + self.jitter * (2 * chance - 1))
 
 
 @data
@@ -132,7 +135,7 @@ def explicit_key(key: str) -> str:
 def checked_name(name: str | None, fn: Callable[..., Any]) -> str:
     """The name under which calls are recorded: `name=`, or the function's own; never its module."""
     chosen = name if name is not None else getattr(fn, "__name__", "")
-    if not _NAME.fullmatch(chosen) or chosen.startswith("hf."):
+    if not re.fullmatch(_NAME, chosen) or chosen.startswith("hf."):
         raise UsageError(
             f"{chosen!r} cannot be a name: use letters, digits, '_', '-', '.', at most 100, not starting with 'hf.'. "
             "Pass name= to the decorator."

@@ -21,10 +21,10 @@ from holdfast.codec import blob_digest
 from holdfast.errors import Fenced, StoreError, StoreReplaced, UsageError
 from holdfast.host import Host, Timer
 from holdfast.journal.blobs import blob_in
-from holdfast.journal.blocks import mismatch
 from holdfast.journal.journal import Journal
+from holdfast.journal.mismatches import mismatch
 from holdfast.journal.receipts import Receipt
-from holdfast.journal.recovery import PROVEN, Doubt
+from holdfast.journal.recovery import CANCELLED, PROVEN, Doubt
 from holdfast.journal.replay import Entry, Replay
 from holdfast.journal.stillness import Quiet, Stillness
 from holdfast.journal.ticks import Ticks
@@ -39,7 +39,6 @@ T = TypeVar("T")
 _ASK_AGAIN_S, _LONGEST_S = 0.2, 5.0  # how long a store that is away is left alone
 _SWALLOWED = 2  # how often code may catch its cancellation and go on, before it is stopped
 _IGNORED = 100  # how often code may ignore that its execution is over, before it is left to itself
-CANCELLED = "cancelled"  #: instead of a person's verdict: nobody is asked any more
 ASIDE = "hf:interrupt"  #: the branches of interrupt handlers
 
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast.clock import now_us, ready_us
-from holdfast.codec import is_same, problems_outside
+from holdfast.codec import is_same
+from holdfast.codec.schema import problems_outside
 from holdfast.errors import (
     AlreadyDecided,
     AmbiguousId,

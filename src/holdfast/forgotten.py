@@ -14,18 +14,18 @@ import ast
 import asyncio
 import gc
 import linecache
+import os
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 from holdfast.branches import DURABLE_CODE
 from holdfast.scopes import Scope, current_scope
 
-_PACKAGE = str(Path(__file__).parent)
-_ASYNCIO = str(Path(asyncio.__file__).parent)
+_PACKAGE = os.path.dirname(__file__)
+_ASYNCIO = os.path.dirname(asyncio.__file__)
 _VERBS = frozenset({"ask", "emit", "race", "receive", "resume", "sleep", "start"})
 _METHOD = "entry"  # what `acts` makes of a method
 #: Who awaits what it is given, or keeps it for somebody who does.

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -26,8 +26,8 @@ from holdfast.telemetry import warn
 _FEW = 16
 _LATE_S = 1.0
 _SLACK_S = 0.005  # loops that count in milliseconds call back in another order than the exact times say
-_PACKAGE = str(Path(__file__).parent)
-_LIBRARY = str(Path(asyncio.__file__).parent)
+_PACKAGE = os.path.dirname(__file__)
+_LIBRARY = os.path.dirname(asyncio.__file__)
 
 
 class OwnTimers:

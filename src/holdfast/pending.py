@@ -14,15 +14,18 @@ import asyncio
 import json
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
-from holdfast.context import RunContext
-from holdfast.journal.blocks import mismatch
-from holdfast.journal.cancels import PATIENCE_S
-from holdfast.journal.replay import Entry
+from holdfast.journal.mismatches import mismatch
+from holdfast.journal.replay import PATIENCE_S
 from holdfast.journal.stillness import Quiet
 from holdfast.model import Kind, Record
 from holdfast.scopes import Scope, where
 from holdfast.telemetry import warn
+
+if TYPE_CHECKING:
+    from holdfast.context import RunContext
+    from holdfast.journal.replay import Entry
 
 _NOTE = "not cancelled"
 

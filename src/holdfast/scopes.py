@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.data import mutable
 from holdfast.errors import NestedCall, NotInRun, UsageError
 
 if TYPE_CHECKING:
     from holdfast.context import RunContext
     from holdfast.store.base import UserTransaction
 
-_PACKAGE = str(Path(__file__).parent)
-_ASYNCIO = str(Path(asyncio.__file__).parent)
+_PACKAGE = os.path.dirname(__file__)
+_ASYNCIO = os.path.dirname(asyncio.__file__)
 
 
 class StepInfo:
@@ -116,7 +116,7 @@ class Scope:
         return f"{self.path}/" if self.path else ""
 
 
-@dataclass(slots=True)
+@mutable
 class Reservation:
     """The place of a call whose task was created before it runs."""
 

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Never, TypeVar
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar
 
 from holdfast import faults
 from holdfast.calls import Body, Options, not_stored, remember_key
 from holdfast.clock import now_us
 from holdfast.codec import decode_error, encode_error, message_of, roundtrip_error
-from holdfast.context import CANCELLED, RunContext
-from holdfast.data import brisk, data
+from holdfast.data import brisk, data, mutable
 from holdfast.errors import EffectInDoubt, EffectUndone, StepError, Undecodable, Unserialisable
 from holdfast.journal.evidence import how_it_ended, how_to_declare
-from holdfast.journal.recovery import Doubt, OnDoubt, Ruling, rule
+from holdfast.journal.recovery import CANCELLED, Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind, Landing
 from holdfast.raising import raised
 from holdfast.scopes import Scope, StepInfo
 from holdfast.tracebacks import trimmed, where_raised
+
+if TYPE_CHECKING:
+    from holdfast.context import RunContext
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -104,7 +106,7 @@ def failed(call: EffectCall, options: Options, attempt: int, took: int, error: E
     return Ended(Kind.failed, payload, took, attempt, error=remember_key(seen, call.key))
 
 
-@dataclass(slots=True)
+@mutable
 class Settling:
     """What became of one attempt.
 

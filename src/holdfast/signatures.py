@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast.calls import BoundCall, CallMethod, Retry
 from holdfast.durations import Duration
-from holdfast.settling import Verdict
+
+if TYPE_CHECKING:
+    from holdfast.calls import BoundCall, CallMethod, Retry
+    from holdfast.settling import Verdict
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -18,21 +18,20 @@ import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from holdfast.data import brisk
+from holdfast.system import blake2b
+
 # The standard library's tokenizer takes seven times as long, and a project may have hundreds of files.
-_WORD = re.compile(
-    r"""
+_WORD = r"""
       \\\n | \#[^\n]* | [^\S\n]+ | \n\s*(?:\#|\Z)(?:[^\n]*)   # layout: not captured
     | (
         \"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*\""" | '''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'''
       | "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
       | \w+ | \n\s* | .
       )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _OURS = "holdfast"
@@ -65,7 +64,8 @@ class _Import(NamedTuple):
     names: tuple[str, ...]
 
 
-class _Source(NamedTuple):
+@brisk
+class _Source:
     digest: str
     imports: tuple[_Import, ...]
 
@@ -154,7 +154,7 @@ def _words(text: str) -> list[str]:
     """The tokens of a source text. A new line outside of brackets is one, with its indentation; layout is none."""
     words = []
     depth = 0
-    for word in filter(None, _WORD.findall("\n" + text)):
+    for word in filter(None, re.findall(_WORD, "\n" + text, re.VERBOSE | re.DOTALL)):
         if word in _BRACKETS:
             depth += _BRACKETS[word]
         elif word[0] == "\n":

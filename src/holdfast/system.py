@@ -12,12 +12,16 @@ import os
 import struct
 import sys
 import time
-from pathlib import Path
+
+try:
+    from _blake2 import blake2b as blake2b  # of `hashlib`, which loads OpenSSL for others that nobody needs here
+except ImportError:
+    from hashlib import blake2b as blake2b
 
 SYSTEM = sys.platform
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_MOUNTS = Path("/proc/self/mountinfo")
-_LOCKS = Path("/proc/locks")
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_MOUNTS = "/proc/self/mountinfo"
+_LOCKS = "/proc/locks"
 _OPEN = ("/proc/self/fd", "/dev/fd")
 _MOST_OPEN = 4096  # of descriptors, where a system does not list them
 _ROOM = 4096  # for what a system says of a file system; macOS needs 2168 bytes
@@ -25,6 +29,11 @@ _ROOM = 4096  # for what a system says of a file system; macOS needs 2168 bytes
 #: `struct flock`, where it is known: on Linux the kind comes first, on macOS last.
 _LOCK_LAYOUT = {"linux": "hhqqi4x", "darwin": "qqihh"}
 _MAC_TYPE = slice(72, 88)  # of `struct statfs`: the name of the file system
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read()
 
 
 # time
@@ -46,7 +55,7 @@ def boot_id() -> str:
     processes that live.
     """
     try:
-        return _BOOT.read_text().strip()
+        return _text(_BOOT).strip()
     except OSError:
         return _sysctl("kern.bootsessionuuid") if SYSTEM == "darwin" else ""
 
@@ -81,7 +90,7 @@ def file_system_of(path: str) -> str | None:
     if SYSTEM == "darwin":
         return _mac_file_system(real)
     try:
-        return _mounted(real, _MOUNTS.read_text().splitlines())
+        return _mounted(real, _text(_MOUNTS).splitlines())
     except OSError:
         return None
 
@@ -153,7 +162,7 @@ def lock_open_file(descriptor: int, kind: int, start: int, length: int) -> None:
 def locks_of(pid: int) -> list[str]:
     """POSIX locks that a process has for writing, a line each; none where a system does not list them."""
     try:
-        lines = _LOCKS.read_text().splitlines()
+        lines = _text(_LOCKS).splitlines()
     except OSError:
         return []
     return [line for line in lines if f"WRITE {pid} " in line]

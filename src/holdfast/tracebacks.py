@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import sys
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from holdfast.errors import HoldfastError, RunError
 
-_PACKAGE: Final = str(Path(__file__).parent)
-_STANDARD: Final = str(Path(asyncio.__file__).parents[1])
+_PACKAGE: Final = os.path.dirname(__file__)
+_STANDARD: Final = os.path.dirname(os.path.dirname(asyncio.__file__))
 #: What carries the user's code.
-_CARRIERS: Final = (_PACKAGE, str(Path(asyncio.__file__).parent), str(Path(concurrent.futures.__file__).parent))
+_CARRIERS: Final = (_PACKAGE, os.path.dirname(asyncio.__file__), os.path.dirname(concurrent.futures.__file__))
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/")
 _MARK: Final = "_holdfast_out_of_run"
 

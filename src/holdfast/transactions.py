@@ -9,11 +9,13 @@ from __future__ import annotations
 import dis
 from collections.abc import Callable, Generator
 from types import CodeType, ModuleType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import NotInRun, UsageError
 from holdfast.scopes import scope_or_none
-from holdfast.store.base import UserTransaction
+
+if TYPE_CHECKING:
+    from holdfast.store.base import UserTransaction
 
 
 class transaction:

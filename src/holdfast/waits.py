@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.calls import elapsed_us
 from holdfast.clock import monotonic_us, now_us
-from holdfast.journal.journal import OpenCall
-from holdfast.journal.replay import Entry
+from holdfast.data import mutable
+from holdfast.journal.drafts import OpenCall
 from holdfast.model import Kind
 from holdfast.scopes import Scope
 
+if TYPE_CHECKING:
+    from holdfast.journal.replay import Entry
 
-@dataclass(slots=True)
+
+@mutable
 class WaitCall:
     """One wait, while it is open."""
 

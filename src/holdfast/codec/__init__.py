@@ -17,7 +17,8 @@ Live equals replay: whoever calls a step gets what `roundtrip` decoded, never th
 To read: `refusal`, `fastjson`, `swift`, `tags`, `foreign`, `text` are the format; `shapes`, `coders`, `comparison`,
 `models`, `annotations` are the coders; `outside`, `functions` and `exceptions` use both; `plain`, `formats`,
 `patterns`, `schema` and `model_schema` say what a type takes to those who do not have it. Each imports only from those
-before it.
+before it. These five are not loaded with the rest: whoever needs a schema takes it from `schema`. `later` has the
+types of other modules that are known and not loaded.
 """
 
 from holdfast.codec.annotations import coder_for, coder_of
@@ -39,8 +40,6 @@ from holdfast.codec.functions import (
     with_defaults_of,
 )
 from holdfast.codec.outside import plain_json, read_outside
-from holdfast.codec.schema import problems as schema_problems
-from holdfast.codec.schema import problems_outside, schema_of
 
 __all__ = [
     "MISSING",
@@ -63,11 +62,8 @@ __all__ = [
     "is_same",
     "message_of",
     "plain_json",
-    "problems_outside",
     "read_outside",
     "result_annotation",
     "roundtrip_error",
-    "schema_of",
-    "schema_problems",
     "with_defaults_of",
 ]

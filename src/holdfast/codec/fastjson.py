@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from hashlib import blake2b
 from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
 from typing import Any, Final, NoReturn
+
+from holdfast.system import blake2b
 
 #: What JSON has: None, bool, int, float, str, list, dict.
 Json = Any

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from operator import is_
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import ref
 
 from holdfast.codec.annotations import coder_for
@@ -68,7 +68,8 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
     return resolved
 
 
-class _Default(NamedTuple):
+@brisk
+class _Default:
     """An argument that need not be given."""
 
     name: str

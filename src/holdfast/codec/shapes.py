@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import collections.abc as abc
 import datetime as dt
-import pathlib
+import sys
 import types
 import typing
-import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
-from fractions import Fraction
 from itertools import chain
 from typing import Any, Final
 
-import typing_extensions
-
+from holdfast.codec.later import DECIMAL, FRACTION, PATH, REAL_PATH, TYPE_ALIAS, UUID, typing_extensions
 from holdfast.codec.refusal import Refused, describe, part, type_name
 from holdfast.codec.tags import ATOMS, tags_of
 
@@ -196,12 +192,13 @@ _LEAVES: Final[Mapping[object, tuple[type, ...]]] = {
     float: (float, int, bool),
     complex: (complex, float, int, bool),
     dt.date: (dt.date, dt.datetime),
-    pathlib.Path: (type(pathlib.Path()),),
     typing.NoReturn: (),
     typing.Never: (),
-    **{kind: (kind,) for kind in (str, bool, bytes, bytearray, dt.datetime, dt.time, dt.timedelta)},
-    **{kind: (kind,) for kind in (Decimal, Fraction, uuid.UUID, range)},
+    **{kind: (kind,) for kind in (str, bool, bytes, bytearray, dt.datetime, dt.time, dt.timedelta, range)},
 }
+
+#: The same for types whose modules may not be loaded.
+_LATER_LEAVES: Final = ((DECIMAL, DECIMAL), (FRACTION, FRACTION), (UUID, UUID), (PATH, REAL_PATH))
 
 _ANYTHING: Final = _Anything("anything")
 _SEQUENCES: Final = frozenset({list, tuple, deque})
@@ -219,7 +216,7 @@ _ITEMS: Final[Mapping[object, frozenset[type]]] = {
     abc.Iterable: _SEQUENCES | _SETS,
 }
 #: `type X = …` and its stand-in for older Pythons, which is not the same class where both exist.
-_ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", None))
+_ALIAS: Final = getattr(typing, "TypeAliasType", None)
 _DICTS: Final = (dict, abc.Mapping, abc.MutableMapping)
 
 
@@ -231,25 +228,35 @@ def shape_of(annotation: Any, depth: int = 0) -> Shape | None:
         return _ANYTHING
     if type(annotation) is typing.NewType:
         return shape_of(annotation.__supertype__, depth + 1)
-    if type(annotation) in _ALIASES:
+    if type(annotation) is _ALIAS or TYPE_ALIAS.is_type(type(annotation)):
         try:
             return shape_of(annotation.__value__, depth + 1)
         except NameError:  # of what is not defined yet
             return None
     try:
-        kinds = _LEAVES.get(annotation)
+        kinds = _LEAVES[annotation] if annotation in _LEAVES else _later_leaf(annotation)
     except TypeError:  # not hashable
         return None
     expected = describe(annotation)
     if kinds is not None:
         return _Leaf(expected, kinds)
-    if typing_extensions.is_typeddict(annotation):
+    if _is_typed_dict(annotation):
         return _typed_dict_shape(annotation, depth)
     args = typing.get_args(annotation)
     if typing.get_origin(annotation) is typing.Literal:
         return _Literal(expected, args) if ATOMS.issuperset(map(type, args)) else None
     shapes = _shapes_of([arg for arg in args if arg is not Ellipsis], depth + 1)
     return None if shapes is None else _container_shape(annotation, expected, shapes)
+
+
+def _later_leaf(annotation: object) -> tuple[type, ...] | None:
+    return next(((kind.load(),) for declared, kind in _LATER_LEAVES if declared.is_type(annotation)), None)
+
+
+def _is_typed_dict(annotation: object) -> bool:
+    # Where `typing_extensions` has one of its own, its classes exist only once it is loaded.
+    is_typed_dict = getattr(sys.modules.get("typing_extensions"), "is_typeddict", typing.is_typeddict)
+    return bool(is_typed_dict(annotation))
 
 
 def _shapes_of(annotations: Iterable[Any], depth: int) -> list[Shape] | None:
@@ -281,9 +288,10 @@ def _container_shape(annotation: Any, expected: str, shapes: list[Shape]) -> Sha
 
 
 def _typed_dict_shape(annotation: Any, depth: int) -> Shape | None:
+    more = typing_extensions()
     try:
-        hints = typing_extensions.get_type_hints(annotation)
-        marked = typing_extensions.get_type_hints(annotation, include_extras=True)
+        hints = more.get_type_hints(annotation)
+        marked = more.get_type_hints(annotation, include_extras=True)
     except Exception:  # evaluates annotations of foreign modules
         return None
     is_generic = hasattr(annotation, "__parameters__") and annotation.__parameters__
@@ -294,8 +302,8 @@ def _typed_dict_shape(annotation: Any, depth: int) -> Shape | None:
     for name, hint in marked.items():
         # `__required_keys__` does not see these marks where annotations are text.
         mark: Any = typing.get_origin(hint)
-        if mark in (typing.NotRequired, typing_extensions.NotRequired):
+        if mark in (typing.NotRequired, more.NotRequired):
             required.discard(name)
-        elif mark in (typing.Required, typing_extensions.Required):
+        elif mark in (typing.Required, more.Required):
             required.add(name)
     return _Fields(describe(annotation), dict(zip(hints, shapes, strict=True)), required)

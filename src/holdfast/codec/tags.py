@@ -9,18 +9,19 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import math
-import pathlib
 import re
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
-from fractions import Fraction
-from typing import Any, Final, NamedTuple, TypeVar
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from holdfast.codec.fastjson import Json, encode
+from holdfast.codec.later import DECIMAL, FRACTION, PATH, REAL_PATH, UUID, ZONE_INFO, Later
 from holdfast.codec.refusal import Refused, class_name, part, type_name
+from holdfast.data import brisk
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+    from zoneinfo import ZoneInfo
 
 T = TypeVar("T")
 #: Decides about a value whose type is not exactly one of the known ones; gets the depth too.
@@ -32,7 +33,7 @@ ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 CONTAINERS: Final = (list, dict, tuple, set, frozenset, deque)
 #: Python refuses to read ints of more digits than a limit that a process may set as low as 640.
 LONG_INT: Final = 1 << 2000
-_ZONE_KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+_ZONE_KEY: Final = r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*"
 
 
 def pack(value: Any, depth: int, other: Other) -> Json:
@@ -50,7 +51,7 @@ def pack(value: Any, depth: int, other: Other) -> Json:
         return _pack_items(value, depth, other)
     if kind is dict:
         return _pack_dict(value, depth, other)
-    found = _TAG_OF.get(kind)
+    found = _TAG_OF.get(kind) or _later_tag_of(kind)
     if found is not None:
         tag, write = found
         return {tag: write(value, depth + 1, other)}
@@ -171,7 +172,7 @@ def pack_zone(zone: dt.tzinfo | None) -> Json:
     """A time zone as its key, or as its offset, with a name where it has one of its own."""
     if zone is None:
         return None
-    if type(zone) is ZoneInfo and zone.key is not None and _ZONE_KEY.fullmatch(zone.key):
+    if _is_zone_info(zone) and zone.key is not None and re.fullmatch(_ZONE_KEY, zone.key):
         return zone.key
     if type(zone) is dt.timezone or _is_parsed_by_pydantic(zone):
         offset = zone.utcoffset(None)
@@ -181,6 +182,10 @@ def pack_zone(zone: dt.tzinfo | None) -> Json:
             [_write_delta(offset)] if name in (None, dt.timezone(offset).tzname(None)) else [_write_delta(offset), name]
         )
     raise Refused(zone, f"its time zone is a {type_name(zone)}; use zoneinfo.ZoneInfo or datetime.timezone.")
+
+
+def _is_zone_info(zone: dt.tzinfo) -> TypeGuard[ZoneInfo]:
+    return ZONE_INFO.is_type(type(zone))
 
 
 def _is_parsed_by_pydantic(zone: dt.tzinfo) -> bool:
@@ -193,9 +198,9 @@ def _read_zone(body: Json) -> dt.tzinfo | None:
     if body is None:
         return None
     if type(body) is str:
-        if not _ZONE_KEY.fullmatch(body):
+        if not re.fullmatch(_ZONE_KEY, body):
             raise ValueError(f"{body[:40]!r} is not the name of a time zone")
-        return ZoneInfo(body)
+        return ZONE_INFO.load()(body)  # type: ignore[no-any-return]
     offset, *name = _list(body)
     return dt.timezone(_read_delta(offset), *[_exact(str, text) for text in name])
 
@@ -225,10 +230,11 @@ def _write_str(value: object, *_: object) -> Json:
     return str(value)
 
 
-class Tag(NamedTuple):
+@brisk
+class Tag:
     """A type, and how the body of its tag is written and read."""
 
-    kind: type
+    kind: type | Later
     write: Callable[[Any, int, Other], Json]
     read: Callable[[Json], Any]
 
@@ -244,19 +250,20 @@ TAGS: Final[Mapping[str, Tag]] = {
     "$date": Tag(dt.date, _write_str, lambda body: dt.date.fromisoformat(_exact(str, body))),
     "$time": Tag(dt.time, _write_time, _read_time),
     "$timedelta": Tag(dt.timedelta, _write_delta, _read_delta),
-    "$decimal": Tag(Decimal, _write_str, lambda body: Decimal(_exact(str, body))),
-    "$uuid": Tag(uuid.UUID, _write_str, lambda body: uuid.UUID(_exact(str, body))),
-    "$path": Tag(type(pathlib.Path()), _write_str, lambda body: pathlib.Path(_exact(str, body))),
+    "$decimal": Tag(DECIMAL, _write_str, lambda body: DECIMAL.load()(_exact(str, body))),
+    "$uuid": Tag(UUID, _write_str, lambda body: UUID.load()(_exact(str, body))),
+    "$path": Tag(REAL_PATH, _write_str, lambda body: PATH.load()(_exact(str, body))),
     "$complex": Tag(
         complex, _write_complex, lambda body: complex(*[_exact(float, number) for number in _list(body, 2)])
     ),
     "$fraction": Tag(
-        Fraction, _write_fraction, lambda body: Fraction(*[_exact(int, number) for number in _list(body, 2)])
+        FRACTION, _write_fraction, lambda body: FRACTION.load()(*[_exact(int, number) for number in _list(body, 2)])
     ),
     "$range": Tag(range, _write_range, lambda body: range(*[_exact(int, number) for number in _list(body, 3)])),
 }
 
-_TAG_OF: Final = {row.kind: (tag, row.write) for tag, row in TAGS.items()}
+_TAG_OF: Final = {row.kind: (tag, row.write) for tag, row in TAGS.items() if isinstance(row.kind, type)}
+_TAG_OF_LATER: Final = [(row.kind, (tag, row.write)) for tag, row in TAGS.items() if isinstance(row.kind, Later)]
 _READ: Final[Mapping[str, Callable[[Json], Any]]] = {
     "$int": lambda body: int(_exact(str, body), 16),
     "$float": lambda body: {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[_exact(str, body)],
@@ -267,4 +274,9 @@ _READ: Final[Mapping[str, Callable[[Json], Any]]] = {
 
 def tags_of(kinds: Iterable[type]) -> frozenset[str]:
     """The tags of those of these types that have one."""
-    return frozenset(_TAG_OF[kind][0] for kind in kinds if kind in _TAG_OF)
+    found = (_TAG_OF.get(kind) or _later_tag_of(kind) for kind in kinds)
+    return frozenset(row[0] for row in found if row is not None)
+
+
+def _later_tag_of(kind: type) -> tuple[str, Callable[[Any, int, Other], Json]] | None:
+    return next((row for later, row in _TAG_OF_LATER if later.is_type(kind)), None)

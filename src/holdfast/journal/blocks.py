@@ -1,4 +1,4 @@
-"""Why a run is blocked: the diagnosis that is stored, and what people are told of it.
+"""Why a run is blocked: what people are told of the diagnosis that is stored.
 
 What is stored has no commands in it. They are made when somebody looks, and name the file that the run was executed
 from.
@@ -7,25 +7,15 @@ from.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.hints import hint, resume_hint
-from holdfast.journal.replay import Entry
+from holdfast.journal.mismatches import MISMATCH
 from holdfast.model import Kind, Record
 
-MISMATCH: Final = "replay mismatch"
 CRASH_LOOP: Final = "crash loop"
 _SHOWN: Final = 10  #: calls that the code made, of those that are listed
-
-
-def mismatch(*, asked: str, where: str, recorded: Iterable[Entry], attempted: Sequence[str]) -> dict[str, Any]:
-    """The diagnosis of a run that cannot go on with this code: what it asked for, and what the journal has."""
-    left = [
-        {"key": e.key, "name": e.name, "seq": e.seq, "args": (e.args or "")[:200], "open": e.is_open_effect}
-        for e in recorded
-    ]
-    return {"why": MISMATCH, "asked": asked, "where": where, "recorded": left, "attempted": list(attempted)}
 
 
 def source_in(records: Sequence[Record]) -> str | None:

@@ -11,10 +11,8 @@ import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast.journal.replay import Entry
+from holdfast.journal.replay import PATIENCE_S, Entry
 
-#: What the code may take longer than it did.
-PATIENCE_S = 10.0
 _LOOK_S = 0.25
 _LOOKS = 4
 

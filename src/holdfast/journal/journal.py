@@ -13,19 +13,16 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.clock import monotonic_us, now_us
 from holdfast.config import Settings
 from holdfast.errors import Unserialisable
 from holdfast.journal.blobs import spilled
+from holdfast.journal.drafts import Draft, OpenCall
 from holdfast.journal.integrity import record_hash, seal_row
 from holdfast.model import Append, Applied, Kind, Letter, Record, RunRow, Status
 from holdfast.store.base import Store
-
-#: (kind, key, name, attempt, tick, at, took, args_digest, args, payload)
-Draft = tuple[str, str, str, int, int, int, int, str, "str | None", "str | None"]
 
 _BATCH = 250
 #: Kinds whose payload is a value that may be large; the other payloads are read when the journal is.
@@ -34,20 +31,6 @@ _OLD_US = 100_000
 _REMEMBERED = 1000  # effects
 _TURN_US = 5000  # the loop turns at least so often while a run that is alone commits on its thread
 _QUIET_TURNS = 3  # an effect's outcome and the next one's intent come two turns apart, and share a commit
-
-
-@dataclass(slots=True)
-class OpenCall:
-    """A call that began; its `started` record is written only if a batch is formed before its outcome."""
-
-    key: str
-    name: str
-    attempt: int
-    at: int
-    args_digest: str
-    args: str | None
-    payload: str | None = None
-    written: bool = False
 
 
 class Journal:

@@ -11,6 +11,8 @@ from holdfast.data import data
 #: session that another machine lost: it may only be cut off.
 PROVEN = frozenset({"lock", "boot", "released"})
 
+CANCELLED = "cancelled"  #: instead of a person's verdict: nobody is asked any more
+
 OnDoubt = Literal["ask", "retry", "undo", "fail"]
 
 

@@ -23,6 +23,8 @@ _UNDO = ".undo"
 _INTERRUPT = "hf:interrupt"
 #: When a parent went on that had waited for the undoing of a child that it gave up.
 CHILD_ENDED = "hf:ended"
+#: What the code may take longer than it did, until it cancels a call that it had cancelled.
+PATIENCE_S = 10.0
 #: Notes that a resume needs to know.
 _FLAGS = frozenset({"usage", "paused", "cancel", "refused", "unheeded", "held", "blocked", "moved"})
 #: Notes that are made once.

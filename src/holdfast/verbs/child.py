@@ -10,12 +10,11 @@ import asyncio
 import functools
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import field
 from functools import partial
-from hashlib import blake2b
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -32,20 +31,22 @@ from holdfast.calls import (
 )
 from holdfast.clock import due_us, in_seconds, monotonic_us
 from holdfast.codec import Coder, Input, bind_input, coder_for, decode_input, digest, encode_error, result_annotation
-from holdfast.context import RunContext
 from holdfast.data import data
 from holdfast.durations import Duration
 from holdfast.errors import ConflictingStart, Fenced, NotInRun, RunError, UsageError
 from holdfast.forgotten import tell_run
-from holdfast.journal.replay import CHILD_ENDED, Entry
+from holdfast.journal.replay import CHILD_ENDED
 from holdfast.model import Kind, RunId, ThreadId
 from holdfast.pending import block_child, until_cancelled
 from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
 from holdfast.shields import Shield, go_on_with
 from holdfast.source_code import code_of
+from holdfast.system import blake2b
 
 if TYPE_CHECKING:
+    from holdfast.context import RunContext
     from holdfast.handle import Run
+    from holdfast.journal.replay import Entry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,7 +136,7 @@ class Agent(Generic[P, R_co]):
     def _source(self) -> str | None:
         """The file that the agent is in, for whoever wants to resume one of its runs."""
         try:
-            return str(Path(inspect.getfile(self.fn)).resolve())
+            return os.path.realpath(inspect.getfile(self.fn))
         except TypeError:
             return None
 

@@ -12,8 +12,7 @@ import contextvars
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from holdfast import faults
 from holdfast.branches import durable_function
@@ -31,11 +30,12 @@ from holdfast.calls import (
 )
 from holdfast.clock import in_seconds, monotonic_us, now_us
 from holdfast.codec import decode_error, decode_input, encode_call, encode_error, encode_input, with_defaults_of
+from holdfast.data import mutable
 from holdfast.durations import Duration
 from holdfast.errors import EffectInDoubt, RetryLater, StoreError, Undecodable, Unserialisable, UsageError
-from holdfast.journal.blocks import mismatch
+from holdfast.journal.mismatches import mismatch
 from holdfast.journal.recovery import Doubt, OnDoubt
-from holdfast.journal.replay import Entry, undo_key
+from holdfast.journal.replay import undo_key
 from holdfast.model import Kind
 from holdfast.pending import until_cancelled
 from holdfast.raising import raised
@@ -43,8 +43,11 @@ from holdfast.scopes import Scope, StepInfo, check_branch, scope_or_none, where
 from holdfast.settling import EffectCall, Ended, Settling, failed, stored
 from holdfast.shields import Shield
 from holdfast.signatures import Effect, EffectDecorator
-from holdfast.store.base import UserTransaction
 from holdfast.transactions import uses_transaction
+
+if TYPE_CHECKING:
+    from holdfast.journal.replay import Entry
+    from holdfast.store.base import UserTransaction
 
 _LOST_S = 0.2  # from a lost connection to the next attempt
 
@@ -110,7 +113,7 @@ def effect(
     return decorate if fn is None else decorate(fn)
 
 
-@dataclass(slots=True)
+@mutable
 class Rules:
     """How an effect in doubt is settled; shared by all option variants of the effect."""
 

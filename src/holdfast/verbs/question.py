@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from holdfast.calls import answer, explicit_key, remember_key, to_its_end
 from holdfast.clock import due_us, now_us
-from holdfast.codec import Coder, coder_for, digest, encode_error, read_outside, schema_of
-from holdfast.context import RunContext
+from holdfast.codec import Coder, coder_for, digest, encode_error, read_outside
+from holdfast.codec.schema import schema_of
 from holdfast.data import data
 from holdfast.durations import Duration
 from holdfast.errors import Declined, Fenced, Undecodable, UsageError
@@ -32,6 +32,8 @@ from holdfast.waits import WaitCall, waiting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
+
+    from holdfast.context import RunContext
 
 T = TypeVar("T")
 

@@ -16,16 +16,18 @@ import itertools
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import faults
 from holdfast.clock import now_us
-from holdfast.context import RunContext
-from holdfast.journal.journal import OpenCall
-from holdfast.journal.replay import Entry
+from holdfast.journal.drafts import OpenCall
 from holdfast.model import Kind
 from holdfast.scopes import Scope, in_branch
 from holdfast.shields import Shield
+
+if TYPE_CHECKING:
+    from holdfast.context import RunContext
+    from holdfast.journal.replay import Entry
 
 _NAME = "hf.saga"
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 from holdfast.calls import answer, remember_key
 from holdfast.clock import due_us
 from holdfast.codec import Coder, coder_for, encode_error, read_outside
-from holdfast.context import RunContext
 from holdfast.data import data
 from holdfast.durations import Duration
 from holdfast.errors import Undecodable, UsageError
@@ -19,6 +18,8 @@ from holdfast.waits import WaitCall, waiting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
+
+    from holdfast.context import RunContext
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast import faults
 from holdfast.branches import durable_function
@@ -29,16 +29,18 @@ from holdfast.calls import (
 )
 from holdfast.clock import monotonic_us, now_us
 from holdfast.codec import encode_call, encode_error, roundtrip_error
-from holdfast.context import RunContext
 from holdfast.durations import Duration
 from holdfast.errors import HoldfastError, RetryLater
-from holdfast.journal.journal import OpenCall
-from holdfast.journal.replay import Entry
+from holdfast.journal.drafts import OpenCall
 from holdfast.model import Kind
 from holdfast.pending import until_cancelled
 from holdfast.raising import raised
 from holdfast.scopes import Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
 from holdfast.tracebacks import trimmed
+
+if TYPE_CHECKING:
+    from holdfast.context import RunContext
+    from holdfast.journal.replay import Entry
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -6,20 +6,23 @@ import asyncio
 import json
 from datetime import datetime, timedelta
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from holdfast.calls import answer, clean_up, elapsed_us
 from holdfast.clock import in_seconds, monotonic_us, now_us
 from holdfast.codec import coder_for
-from holdfast.context import RunContext
 from holdfast.durations import Duration, no_duration
 from holdfast.errors import UsageError
-from holdfast.host import Timer
-from holdfast.journal.journal import OpenCall
-from holdfast.journal.replay import Entry
+from holdfast.journal.drafts import OpenCall
 from holdfast.model import Kind
 from holdfast.pending import until_cancelled
 from holdfast.scopes import Scope, in_branch, outside, scope_or_none
 from holdfast.waits import waiting
+
+if TYPE_CHECKING:
+    from holdfast.context import RunContext
+    from holdfast.host import Timer
+    from holdfast.journal.replay import Entry
 
 _NAME = "hf.timeout"
 _SLEEP = "hf:sleep"

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.codec import defaults_of, first_annotation, first_parameter, schema_of
+from holdfast.codec import defaults_of, first_annotation, first_parameter
+from holdfast.codec.schema import schema_of
 from holdfast.model import Definition
 from holdfast.store.base import Store
 from holdfast.verbs.child import Agent

@@ -15,8 +15,8 @@ from holdfast.codec import decode_input, encode_error
 from holdfast.context import RunContext
 from holdfast.errors import CorruptJournal, HoldfastError, StoreError, Undecodable
 from holdfast.host import Host
-from holdfast.journal.blocks import mismatch
 from holdfast.journal.integrity import check_mail
+from holdfast.journal.mismatches import mismatch
 from holdfast.journal.stillness import Quiet
 from holdfast.model import Applied, Kind, Mail, Record, RunRow, Status
 from holdfast.raising import is_from_outside, raised
