@@ -23,8 +23,8 @@ from typing import Any
 
 from holdfast.branches import DURABLE_CODE
 from holdfast.scopes import Scope, current_scope
+from holdfast.tracebacks import PACKAGE
 
-_PACKAGE = os.path.dirname(__file__)
 _ASYNCIO = os.path.dirname(asyncio.__file__)
 _VERBS = frozenset({"ask", "emit", "race", "receive", "resume", "sleep", "start"})
 _METHOD = "entry"  # what `acts` makes of a method
@@ -85,7 +85,7 @@ def _name_of(coro: Any) -> str:
     code = coro.cr_code
     if code is DURABLE_CODE:
         return str(coro.__name__)
-    if not code.co_filename.startswith(_PACKAGE):
+    if not code.co_filename.startswith(PACKAGE):
         return ""
     if code.co_name == _METHOD:
         return str(coro.__qualname__)
@@ -102,7 +102,7 @@ def _places(name: str, agent: CodeType) -> list[str]:
     in_agent = {line for _, _, line in agent.co_lines() if line}
     found: list[str] = []
     for file in dict.fromkeys([*reversed(here), agent.co_filename, *others]):
-        if not isinstance(file, str) or file.startswith((_PACKAGE, "<frozen")):
+        if not isinstance(file, str) or file.startswith((PACKAGE, "<frozen")):
             continue
         calls = list(_unawaited(file, name))
         for first, last, _ in calls:

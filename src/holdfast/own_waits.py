@@ -22,11 +22,11 @@ from typing import Any
 from holdfast.journal.stillness import waits_outside
 from holdfast.scopes import Scope, current_scope, scope_in
 from holdfast.telemetry import warn
+from holdfast.tracebacks import PACKAGE
 
 _FEW = 16
 _LATE_S = 1.0
 _SLACK_S = 0.005  # loops that count in milliseconds call back in another order than the exact times say
-_PACKAGE = os.path.dirname(__file__)
 _LIBRARY = os.path.dirname(asyncio.__file__)
 
 
@@ -116,7 +116,7 @@ def where_it_waits(task: asyncio.Task[Any]) -> str:
     awaited: Any = task.get_coro()
     while awaited is not None:
         frame: FrameType | None = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
-        if frame is not None and not frame.f_code.co_filename.startswith((_PACKAGE, _LIBRARY, "<")):
+        if frame is not None and not frame.f_code.co_filename.startswith((PACKAGE, _LIBRARY, "<")):
             found = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
     return found

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data import mutable
 from holdfast.errors import NestedCall, NotInRun, UsageError
+from holdfast.tracebacks import PACKAGE
 
 if TYPE_CHECKING:
     from holdfast.context import RunContext
     from holdfast.store.base import UserTransaction
 
-_PACKAGE = os.path.dirname(__file__)
 _ASYNCIO = os.path.dirname(asyncio.__file__)
 
 
@@ -221,7 +221,7 @@ def caller() -> str:
         if name.startswith(_ASYNCIO):
             if frame.f_code.co_name == "_run":  # the event loop: whoever started that did not make this call
                 return ""
-        elif not name.startswith((_PACKAGE, "<")):
+        elif not name.startswith((PACKAGE, "<")):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final
 
+from holdfast import errors
 from holdfast.errors import HoldfastError, RunError
 
-_PACKAGE: Final = os.path.dirname(__file__)
+PACKAGE: Final = os.path.dirname(errors.__file__)  #: where our own code is
 _STANDARD: Final = os.path.dirname(os.path.dirname(asyncio.__file__))
 #: What carries the user's code.
-_CARRIERS: Final = (_PACKAGE, os.path.dirname(asyncio.__file__), os.path.dirname(concurrent.futures.__file__))
+_CARRIERS: Final = (PACKAGE, os.path.dirname(asyncio.__file__), os.path.dirname(concurrent.futures.__file__))
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/")
 _MARK: Final = "_holdfast_out_of_run"
 
@@ -37,7 +38,7 @@ def where_raised(error: BaseException) -> str:
 
 def _is_users(file: str) -> bool:
     """Is it neither ours, nor of Python, nor of an installed library?"""
-    return not file.startswith(("<", _PACKAGE, _STANDARD)) and not any(each in file for each in _INSTALLED)
+    return not file.startswith(("<", PACKAGE, _STANDARD)) and not any(each in file for each in _INSTALLED)
 
 
 def carries(line: str) -> bool:

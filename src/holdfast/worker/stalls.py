@@ -17,8 +17,9 @@ from types import FrameType
 from holdfast.data import data
 from holdfast.scopes import Scope, StepInfo, scope_in
 from holdfast.telemetry import info, warn
+from holdfast.tracebacks import PACKAGE
 
-_OWN = str(Path(__file__).parents[1]) + os.sep
+_OWN = PACKAGE + os.sep
 _ASYNCIO = str(Path(asyncio.__file__).parent) + os.sep
 _LIBRARIES = tuple(place + os.sep for place in (os.path.dirname(os.__file__), *site.getsitepackages()))
 _CALLBACK = asyncio.Handle._run.__code__
