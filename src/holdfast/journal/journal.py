@@ -209,7 +209,8 @@ class Journal:
                     append = await self._send_alone(append)
             if append is not None:
                 self._submit(append, urgent=True)
-        await self._wait_durable(self._head_seq)
+        if self._durable_seq < self._head_seq or self.lost:
+            await self._wait_durable(self._head_seq)
 
     async def _wait_formed(self) -> None:
         """Wait for a batch with everything said so far, which those share who ask in the same turn of the loop."""
