@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from holdfast import faults
@@ -358,30 +359,31 @@ class EffectDefinition:
                 await run.wait_until(key, now_us() + int(wait_s * 1_000_000))
         summary = run.journal.summary
         summary["effects"] = summary.get("effects", 0) + 1
-
-        def record(tick: int) -> None:
-            run.journal.add(
-                ended.kind,
-                key,
-                self.name,
-                attempt=ended.attempt,
-                tick=tick,
-                took=ended.took,
-                digest=call.args_digest,
-                payload=ended.payload,
-            )
-            run.intents.discard(key)
-            if ended.kind != Kind.failed or key in run.unsure or isinstance(ended.error, EffectInDoubt):
-                self._tell_saga(call.scope, key, ended.value, call.args, call.kwargs)
-
         if run.lines == 1:  # as `deliver` does, without a coroutine for each effect
-            record(run.ticks.next_tick())
+            self._record(call, ended, run.ticks.next_tick())
             if run.journal.backlogged:
                 await run.journal.wait_backlog()
         else:
-            await deliver(call.scope, record, shielded=True)
+            await deliver(call.scope, partial(self._record, call, ended), shielded=True)
         faults.point("effect.after_outcome")
         return ended
+
+    def _record(self, call: EffectCall, ended: Ended, tick: int) -> None:
+        """Its outcome, when it is its turn."""
+        run, key = call.run, call.key
+        run.journal.add(
+            ended.kind,
+            key,
+            self.name,
+            attempt=ended.attempt,
+            tick=tick,
+            took=ended.took,
+            digest=call.args_digest,
+            payload=ended.payload,
+        )
+        run.intents.discard(key)
+        if ended.kind != Kind.failed or key in run.unsure or isinstance(ended.error, EffectInDoubt):
+            self._tell_saga(call.scope, key, ended.value, call.args, call.kwargs)
 
     async def _attempt(self, call: EffectCall, attempt: int, postponed: int) -> tuple[Ended | None, float, int]:
         """Intent, body, and what follows from how the body ended; None: another attempt, after so many seconds."""
