@@ -156,7 +156,7 @@ class RunContext:
         self.tasks[task] = scope
         self.stillness.loosen(scope)
         self.ticks.touch()
-        task.add_done_callback(self._task_done)
+        task.add_done_callback(self._task_done, context=self.stillness.context)
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         if self.tasks.pop(task, None) is not None:
@@ -576,9 +576,14 @@ class RunContext:
         digest = blob_in(stored)
         return self.blobs[digest].decode() if digest is not None else stored or "null"
 
+    @property
+    def may_have_left_over(self) -> bool:
+        """Is anything of the journal not claimed or not delivered yet? Else nothing can be left over."""
+        return self.replay.has_unclaimed or not self.ticks.is_replayed
+
     async def refuse_left_over(self, scope: Scope, name: str, args_digest: str) -> None:
         """Before a new effect runs: block the run if a recorded one is left over that it might be."""
-        if not self.replay.has_unclaimed and self.ticks.is_replayed:
+        if not self.may_have_left_over:
             return
         replay = self.replay
         await self.ticks.wait_replayed(lambda: not replay.has_left_over(scope.path, name, args_digest))

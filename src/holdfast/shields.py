@@ -10,6 +10,7 @@ cancels.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
@@ -23,9 +24,15 @@ _ON_TIMEOUT = asyncio.Timeout._on_timeout.__code__  # type: ignore[attr-defined]
 class Kept(asyncio.Future[None]):
     """A future whose waiter is not woken by a cancellation: `shield` keeps it."""
 
-    def __init__(self, shield: Shield, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._shield = shield
+    __slots__ = ("_shield",)
+
+    _shield: Shield
+
+    @classmethod
+    def by(cls, shield: Shield, loop: asyncio.AbstractEventLoop) -> Kept:
+        kept = cls(loop=loop)
+        kept._shield = shield
+        return kept
 
     def cancel(self, msg: Any = None) -> bool:
         if self.done():
@@ -43,13 +50,14 @@ class Shield:
     cancellation, around what is shielded, are to be let through.
     """
 
-    __slots__ = ("_foreign", "_is_cut", "_is_over", "_own", "handled", "kept")
+    __slots__ = ("_foreign", "_gate", "_is_cut", "_is_over", "_own", "handled", "kept")
 
     def __init__(self, is_over: Callable[[], bool], *, own: asyncio.Task[Any] | None = None) -> None:
         self._is_over = is_over
         self._is_cut = False
         self._own = -1 if own is None else own.cancelling()
         self._foreign: Any = None
+        self._gate: Kept | None = None  # what the task waits for
         self.handled = sys.exception()  #: by the code; once a cancellation has woken the task, it cannot be seen
         self.kept: asyncio.CancelledError | None = None  #: the one to be raised
 
@@ -87,25 +95,29 @@ class Shield:
             foreign, self._foreign = self._foreign, None
             foreign.__exit__(None, None, None)
 
-    async def wait(self, future: asyncio.Future[Any]) -> None:
-        """Return when `future` is done, whoever cancels meanwhile. What it ended with is not looked at."""
+    async def wait(self, future: asyncio.Future[Any], context: contextvars.Context | None = None) -> None:
+        """Return when `future` is done, whoever cancels meanwhile. What it ended with is not looked at.
+
+        `context`: one that the loop may enter to tell it. It needs none, and without one another copy is made.
+        """
         loop = future.get_loop()
-        gate = Kept(self, loop)
-
-        def open_gate(_: object) -> None:
-            if not gate.done():
-                gate.set_result(None)
-
-        future.add_done_callback(open_gate)
+        self._gate = Kept.by(self, loop)
+        future.add_done_callback(self.open, context=context)
         try:
             while not future.done():
                 try:
-                    await gate
+                    await self._gate
                 except asyncio.CancelledError as error:
                     self.caught(error)
-                    gate = Kept(self, loop)
+                    self._gate = Kept.by(self, loop)
         finally:
-            future.remove_done_callback(open_gate)
+            future.remove_done_callback(self.open)
+            self._gate = None
+
+    def open(self, _: object = None) -> None:
+        """What is waited for is done, or will be in the next turn of the loop."""
+        if self._gate is not None and not self._gate.done():
+            self._gate.set_result(None)
 
     async def outlast(self, task: asyncio.Task[Any]) -> None:
         """Return when a task has ended, whoever cancels meanwhile; if all is over, it is ended too."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import system
 from holdfast.store import sqlite_watch
 from holdfast.store.sqlite_watch import Watch
 
@@ -75,3 +76,41 @@ def test_a_file_that_is_used_has_no_news(watch: Watch, file: Path, tmp_path: Pat
     (tmp_path / "other").unlink()
     assert file.read_bytes() == b"two"
     assert not watch.has_news()
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "cut short by name": lambda file: os.truncate(file, 1),
+    "made anew in its place": lambda file: file.open("wb").close(),
+    "written to": lambda file: file.write_bytes(b"some bytes and more"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_file_that_changes_is_news_or_has_to_be_measured(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    measured = tmp_path / "measured"
+    measured.write_bytes(b"some bytes")
+    watch = Watch(str(file), str(measured))
+    try:
+        if watch.is_told_of_size:
+            assert not watch.has_news()
+            CHANGES[change](measured)
+            assert watch.has_news()
+            assert not watch.has_news()
+    finally:
+        watch.close()
+    monkeypatch.setattr(sqlite_watch, "_OWN", frozenset())
+    elsewhere = Watch(str(file), str(measured))
+    assert not elsewhere.is_told_of_size
+    elsewhere.close()
+
+
+def test_of_a_file_that_lies_in_another_file_system_too_the_length_is_not_told(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "kind_of_file_system", lambda _: sqlite_watch._OVERLAY)
+    (tmp_path / "measured").write_bytes(b"some bytes")
+    watch = Watch(str(file), str(tmp_path / "measured"))
+    assert not watch.is_told_of_size
+    watch.close()

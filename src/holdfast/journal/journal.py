@@ -179,7 +179,9 @@ class Journal:
         if inline and self._turn_scheduled and monotonic_us() - self._scheduled_us > _TURN_US:
             await asyncio.sleep(0)
         if not inline:
-            await self._wait_formed()
+            waiter = self._formed()
+            if waiter is not None:
+                await waiter
             return
         append = self._form()
         if append is not None:
@@ -192,21 +194,24 @@ class Journal:
                     append = await self._send_alone(append)
             if append is not None:
                 self._submit(append, urgent=True)
-        await self._wait_durable(self._head_seq)
+        if self._durable_seq < self._head_seq or self.lost:
+            await self._wait_durable(self._head_seq)
 
-    async def _wait_formed(self) -> None:
-        """Wait for a batch with everything said so far, which those share who ask in the same turn of the loop."""
+    def _formed(self) -> asyncio.Future[None] | None:
+        """What to wait for until a batch with everything said so far is on disk; None: it is.
+
+        Those share a batch who ask in the same turn of the loop.
+        """
         if self._is_lone and not self._asked and self._durable_seq == self._head_seq:
             append = self._form()  # there is one branch, as it seems, and nobody to wait for
             if append is not None:
                 self._submit(append, urgent=True)
-            await self._wait_durable(self._head_seq)
-            return
+            return self._durable(self._head_seq)
         self._asked += 1
         waiter = self._new_waiter()
         self._unformed.append(waiter)
         self._form_soon()
-        await waiter
+        return waiter
 
     def _form_soon(self) -> None:
         if not self._is_forming:
@@ -246,11 +251,16 @@ class Journal:
         return None
 
     async def _wait_durable(self, seq: int) -> None:
+        waiter = self._durable(seq)
+        if waiter is not None:
+            await waiter
+
+    def _durable(self, seq: int) -> asyncio.Future[None] | None:
         if self._durable_seq >= seq and not self.lost:
-            return
+            return None
         waiter = self._new_waiter()
         self._add_waiters(seq, [waiter])
-        await waiter
+        return waiter
 
     def _new_waiter(self) -> asyncio.Future[None]:
         """Of a run that was lost nothing more gets to the disk: whoever waits for it is torn down, now or soon."""

@@ -46,7 +46,7 @@ class Stillness:
     def __init__(self, tasks: Container[asyncio.Task[Any]]) -> None:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
-        self._context = contextvars.Context()
+        self.context = contextvars.Context()  #: for callbacks, which need none: else each has a copy of its own
         self._loose: deque[Branch] = deque()
         self._outside: set[Branch] = set()
         self._stirring = 0
@@ -82,9 +82,9 @@ class Stillness:
             return False
         if waits_outside(task, waiter, self._tasks):
             self._outside.add(branch)
-        waiter.add_done_callback(functools.partial(self._go_on, branch), context=self._context)
+        waiter.add_done_callback(functools.partial(self._go_on, branch), context=self.context)
         for inner in _inner_gathers(waiter):
-            inner.add_done_callback(self._stir, context=self._context)
+            inner.add_done_callback(self._stir, context=self.context)
         return True
 
     def _go_on(self, branch: Branch, waiter: object) -> None:
@@ -94,7 +94,7 @@ class Stillness:
 
     def _stir(self, _: object) -> None:
         self._stirring += 1
-        self._loop.call_soon(self._calm, context=self._context)
+        self._loop.call_soon(self._calm, context=self.context)
 
     def _calm(self) -> None:
         self._stirring -= 1

@@ -1,4 +1,4 @@
-"""What the kernel tells of a file by itself: one watch, asked with one call that finds nothing.
+"""What the kernel tells of files by itself: asked with one call that finds nothing.
 
 There is a limit to how many a user has (128, unless told otherwise), and not every system or file system tells.
 """
@@ -17,17 +17,21 @@ class Inotify:
     """Watches the file at a path for some events. `descriptor` is readable when one came; -1: nothing is told."""
 
     def __init__(self, path: str, events: int) -> None:
-        libc = ctypes.PyDLL(None)  # which keeps the interpreter: all of this takes less than a switch
+        self._libc = libc = ctypes.PyDLL(None)  # which keeps the interpreter: all of this takes less than a switch
         begin = getattr(libc, "inotify_init1", None)  # another system has none
         self.descriptor: int = -1 if begin is None else begin(os.O_NONBLOCK | os.O_CLOEXEC)
-        what = (os.fsencode(path), events | _DONT_FOLLOW)
-        if self.descriptor >= 0 and libc.inotify_add_watch(self.descriptor, *what) < 0:
+        if self.descriptor >= 0 and not self.add(path, events):
             self.close()
         self._read = libc.read
         self._ask = (ctypes.c_int(self.descriptor), ctypes.create_string_buffer(_ROOM), ctypes.c_size_t(_ROOM))
 
     def __del__(self) -> None:
         self.close()
+
+    def add(self, path: str, events: int) -> bool:
+        """Watch another file as well; False: it is not watched."""
+        watch: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(path), events | _DONT_FOLLOW)
+        return watch >= 0
 
     def has_news(self) -> bool:
         """Whether something came since the last call."""

@@ -22,16 +22,33 @@ _COPY = 48  # bytes of the header, which is there twice: while they differ it is
 _INDEX = struct.Struct("=14x H I I 8x 8s 8x 48x I")
 _FRAMES = slice(16, 20)  # where the header says how many there are
 _LOG_HEADER, _FRAME_HEADER = 32, 24
+_LARGE = 1  # what the index says of pages of 64 KB
+# Looked up once: this is on the way of each commit, where whatever is touched has to come from memory first.
+_read_index, _new, _seek, _END = _INDEX.unpack_from, tuple.__new__, os.lseek, os.SEEK_END
 
 
 class LogState(NamedTuple):
     """What the index says of the log: all of it is committed and synced."""
 
+    size: int  #: of a page, as it is stored
     frames: int
+    pages: int  #: that the database has
     salts: bytes  #: of this round: they change when the log begins anew
     backfilled: int  #: frames that were checkpointed
-    log_bytes: int  #: what the log has at least
-    file_bytes: int  #: what the database has once all of the log is checkpointed
+
+    @property
+    def page_bytes(self) -> int:
+        return 65536 if self.size == _LARGE else self.size
+
+    @property
+    def log_bytes(self) -> int:
+        """What the log has at least."""
+        return _LOG_HEADER + self.frames * (_FRAME_HEADER + self.page_bytes) if self.frames else 0
+
+    @property
+    def file_bytes(self) -> int:
+        """What the database has once all of the log is checkpointed."""
+        return self.pages * self.page_bytes
 
 
 class Identity:
@@ -44,10 +61,8 @@ class Identity:
         self._paths = (path, self._wal, f"{path}-shm") if held is not None else (path,)
         self._known = tuple(map(_look, self._paths))
         self._log = open_unlinked(self._wal, os.O_RDONLY) if held is not None else -1
-        self._watch = Watch(self._wal) if held is not None else None
+        self._watch = Watch(self._wal, path) if held is not None else None
         self._most = os.stat(path).st_size
-        # The index, and what it says: most looks find it unchanged. As one: several threads look.
-        self._seen: tuple[bytes, LogState | None] = (b"", None)
 
     @property
     def file(self) -> forks.FileId | None:
@@ -70,14 +85,23 @@ class Identity:
                 what = "deleted" if now is None else "replaced by another file"
                 self._fail(f"{path} was {what} while this process used it.")
         if self._held is not None:
-            self._check_size(self.before_commit(), _size(self._held.main))
+            state = self._state()
+            self._check_log(state)
+            self._check_size(state, _size(self._held.main))
 
     def before_commit(self) -> LogState | None:
-        """Raise StoreReplaced if the log is cut short; else what it has, unless that is changing right now."""
-        state = self._state()
-        # In this order: a log is made shorter after its index was, never before.
-        if state is not None and (size := _size(self._log)) < state.log_bytes and self._state() == state:
-            self._fail(f"{self._wal} was cut short under this process, to {size} of {state.log_bytes} bytes.")
+        """Raise StoreReplaced if the log is cut short; else what it has.
+
+        Right after BEGIN IMMEDIATE: nobody else writes to the index, so it is read without comparing its copies.
+        """
+        assert self._held is not None
+        index = self._held.index
+        if index is None:
+            return None
+        state: LogState = _new(LogState, _read_index(index))
+        size, frames, _, _, _ = state
+        if _seek(self._log, 0, _END) < frames * (size + _FRAME_HEADER) + _LOG_HEADER or size == _LARGE:
+            self._check_log(state)
         return state
 
     def after_commit(self, before: LogState | None, frames: int) -> LogState | None:
@@ -86,17 +110,25 @@ class Identity:
         `before` is what the log had, `frames` what it has. If it can only have been continued, that is all there is to
         look at; else what the log has is returned.
         """
-        assert self._held is not None
-        assert self._watch is not None
-        if self._watch.has_news():
+        watch = self._watch
+        assert watch is not None
+        if watch.has_news():
             self.check()
-        size = os.lseek(self._held.main, 0, os.SEEK_END)
+        if before is not None and before.backfilled < before.frames < frames and watch.is_told_of_size:
+            return None
+        assert self._held is not None
+        size = _size(self._held.main)
         if before is not None and before.backfilled < before.frames < frames and size >= self._most:
             self._most = size
             return None
         state = self._state()
         self._check_size(state, size)
         return state
+
+    def _check_log(self, state: LogState | None) -> None:
+        # In this order: a log is made shorter after its index was, never before.
+        if state is not None and (size := _size(self._log)) < state.log_bytes and self._state() == state:
+            self._fail(f"{self._wal} was cut short under this process, to {size} of {state.log_bytes} bytes.")
 
     def _check_size(self, state: LogState | None, size: int) -> None:
         """A database has all its pages when all of the log was checkpointed. Until then it does not shrink."""
@@ -122,20 +154,13 @@ class Identity:
         return None
 
     def _state(self) -> LogState | None:
+        """What the log has, unless that is changing right now."""
         if self._held is None or self._held.index is None:
             return None
         index = self._held.index[: _INDEX.size]
-        seen, state = self._seen
-        if index == seen:
-            return state
         if index[:_COPY] != index[_COPY : 2 * _COPY]:
             return None
-        page_size, frames, pages, salts, backfilled = _INDEX.unpack(index)
-        page_size = 65536 if page_size == 1 else page_size
-        log_bytes = _LOG_HEADER + frames * (_FRAME_HEADER + page_size) if frames else 0
-        state = LogState(frames, salts, backfilled, log_bytes, pages * page_size)
-        self._seen = (index, state)
-        return state
+        return LogState._make(_INDEX.unpack(index))
 
     def _fail(self, what: str) -> None:
         self.failure = StoreReplaced(

@@ -12,7 +12,8 @@ import contextvars
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from holdfast import faults
 from holdfast.branches import durable_function
@@ -54,6 +55,7 @@ _LOST_S = 0.2  # from a lost connection to the next attempt
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+Begun: TypeAlias = tuple[Coroutine[Any, Any, Ended], Any]  #: a coroutine that was begun by hand, and what it waits for
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -189,7 +191,7 @@ class EffectDefinition:
             if not entry.was_cancelled:
                 return await self._answer(scope, entry, args, kwargs)
             await until_cancelled(scope, entry)
-        if entry is None:
+        if entry is None and run.may_have_left_over:
             scope.in_call = True
             try:
                 await run.refuse_left_over(scope, self.name, args_digest)
@@ -265,34 +267,54 @@ class EffectDefinition:
     async def _shielded(self, call: EffectCall, entry: Entry | None) -> Ended:
         """Perform the call in a task of its own: a cancellation arrives after its outcome."""
         scope, run = call.scope, call.run
-        ended: list[Ended | BaseException] = []
-
-        async def perform() -> None:
-            try:
-                ended.append(await self._perform(call, entry))
-            except BaseException as error:
-                ended.append(error)
-                if run.dead or not isinstance(error, Exception):
-                    raise
-
+        begun: Begun | None = None
         scope.in_call = True
-        coroutine = perform()
         is_simple = entry is None and self.body.never_suspends and self.options.timeout_s is None
         if is_simple and run.may_commit_inline:
             # Nothing of the user's can be cancelled in its middle, so a task is made only if we have to wait ourselves.
+            coroutine = self._perform(call, entry)
             try:
-                coroutine = go_on(coroutine, coroutine.send(None))
-            except StopIteration:
+                begun = coroutine, coroutine.send(None)
+            except StopIteration as end:
                 scope.in_call = False
-                return result(ended[0])
-        task = asyncio.Task(coroutine, loop=run.loop, context=contextvars.copy_context())
+                performed: Ended = end.value
+                return performed
+            except Exception:
+                scope.in_call = run.dead
+                raise
+        ended: list[Ended | BaseException] = []
         shield = Shield(run.is_dead)
+        work = self._perform_apart(call, entry, begun, ended, shield)
+        context = contextvars.copy_context()
+        task = asyncio.Task(work, loop=run.loop, context=context)
         try:
-            await shield.outlast(task)
+            await shield.wait(task, context)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
         finally:
+            shield.close()
             scope.in_call = False
         raise_kept(scope, shield)
         return result(ended[0])
+
+    async def _perform_apart(
+        self,
+        call: EffectCall,
+        entry: Entry | None,
+        begun: Begun | None,
+        ended: list[Ended | BaseException],
+        shield: Shield,
+    ) -> None:
+        """Perform the call, or the rest of it, and put into `ended` how it ended."""
+        try:
+            ended.append(await (self._perform(call, entry) if begun is None else go_on(*begun)))
+            if call.run.lines == 1:
+                shield.open()  # a turn earlier than the loop would: with several branches a replay counts the turns
+        except BaseException as error:
+            ended.append(error)
+            if call.run.dead or not isinstance(error, Exception):
+                raise
 
     async def _perform(self, call: EffectCall, entry: Entry | None) -> Ended:
         run, key = call.run, call.key
@@ -340,25 +362,31 @@ class EffectDefinition:
                 await run.wait_until(key, now_us() + int(wait_s * 1_000_000))
         summary = run.journal.summary
         summary["effects"] = summary.get("effects", 0) + 1
-
-        def record(tick: int) -> None:
-            run.journal.add(
-                ended.kind,
-                key,
-                self.name,
-                attempt=ended.attempt,
-                tick=tick,
-                took=ended.took,
-                digest=call.args_digest,
-                payload=ended.payload,
-            )
-            run.intents.discard(key)
-            if ended.kind != Kind.failed or key in run.unsure or isinstance(ended.error, EffectInDoubt):
-                self._tell_saga(call.scope, key, ended.value, call.args, call.kwargs)
-
-        await deliver(call.scope, record, shielded=True)
+        if run.lines == 1:  # as `deliver` does, without a coroutine for each effect
+            self._record(call, ended, run.ticks.next_tick())
+            if run.journal.backlogged:
+                await run.journal.wait_backlog()
+        else:
+            await deliver(call.scope, partial(self._record, call, ended), shielded=True)
         faults.point("effect.after_outcome")
         return ended
+
+    def _record(self, call: EffectCall, ended: Ended, tick: int) -> None:
+        """Its outcome, when it is its turn."""
+        run, key = call.run, call.key
+        run.journal.add(
+            ended.kind,
+            key,
+            self.name,
+            attempt=ended.attempt,
+            tick=tick,
+            took=ended.took,
+            digest=call.args_digest,
+            payload=ended.payload,
+        )
+        run.intents.discard(key)
+        if ended.kind != Kind.failed or key in run.unsure or isinstance(ended.error, EffectInDoubt):
+            self._tell_saga(call.scope, key, ended.value, call.args, call.kwargs)
 
     async def _attempt(self, call: EffectCall, attempt: int, postponed: int) -> tuple[Ended | None, float, int]:
         """Intent, body, and what follows from how the body ended; None: another attempt, after so many seconds."""
@@ -385,7 +413,11 @@ class EffectDefinition:
         began = monotonic_us()
         run.acting += 1
         try:
-            value, error, is_proof = await self._act(call, attempt)
+            if self.rules.is_transaction:
+                value, error, is_proof = await self._transact(call, attempt)
+            else:
+                value, error = await self._run_body(call, attempt, None)
+                is_proof = isinstance(error, self.options.failures)
         finally:
             run.acting -= 1
         took = elapsed_us(began)
@@ -431,11 +463,8 @@ class EffectDefinition:
         is_declared = isinstance(error, self.options.raises)
         return isinstance(error, self.options.retry_on) or (self.rules.is_transaction and not is_declared)
 
-    async def _act(self, call: EffectCall, attempt: int) -> tuple[Any, Exception | None, bool]:
-        """Run the body: what it returned or raised, and whether that is proof that nothing happened."""
-        if not self.rules.is_transaction:
-            value, error = await self._run_body(call, attempt, None)
-            return value, error, isinstance(error, self.options.failures)
+    async def _transact(self, call: EffectCall, attempt: int) -> tuple[Any, Exception | None, bool]:
+        """Run the body in a transaction: what it returned or raised, and whether that proves that nothing happened."""
         transaction = call.run.host.store.transaction(call.landing(attempt))
         try:
             value, error = await self._run_body(call, attempt, transaction)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
 from holdfast.clock import now_us, ready_us
 from holdfast.codec import Input
+from holdfast.codec.fastjson import decode, encode
 from holdfast.data import brisk
 from holdfast.errors import ConflictingStart, UsageError
 from holdfast.ids import new_run_ids
@@ -21,8 +21,6 @@ from holdfast.version import VERSION
 
 DEFAULT_QUEUE = "default"
 _MOST_TAGS = 50
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @brisk
@@ -95,7 +93,7 @@ class NewRun:
         thread = ThreadId(checked_id(self.thread_id, "thread_id") if self.thread_id is not None else new_thread)
         at, place = now_us(), self.place
         base = first_hash(run_id, nonce)
-        created = _encode(
+        created = encode(
             {
                 "thread": thread,
                 "version": self.version,
@@ -118,7 +116,7 @@ class NewRun:
         if claim is not None:
             said.append((Kind.claimed, claim[0], "", None, claim[1]))
         elif place.is_paused:
-            said.append((Kind.noted, "paused", "", None, _encode({"on": True, "by": "start", "note": ""})))
+            said.append((Kind.noted, "paused", "", None, encode({"on": True, "by": "start", "note": ""})))
         records: list[Record] = []
         previous = base
         for seq, (kind, name, digest, args, payload) in enumerate(said, start=1):
@@ -183,7 +181,7 @@ async def check_same_start(store: Store, row: RunRow, new: NewRun) -> None:
 
 def origin_of(created: Record) -> tuple[tuple[str, ...], str | None]:
     """The arguments of a run that were not given when it was started, and the one that came from outside."""
-    said = json.loads(created.payload or "{}")
+    said = decode(created.payload or "{}")
     return tuple(said.get("defaults", ())), said.get("outside")
 
 
