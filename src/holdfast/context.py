@@ -261,8 +261,11 @@ class RunContext:
         gate.set_result(None)
         self._expire_all()
 
-    async def pass_gate(self, scope: Scope) -> None:
-        """Return when a new body may start. Handlers of interrupts pass while they hold up the rest."""
+    async def pass_gate(self, scope: Scope, *, takes_back: bool = False) -> None:
+        """Return when a new body may start. Handlers of interrupts pass while they hold up the rest.
+
+        `takes_back`: it is an undo, which no cancellation keeps from being done.
+        """
         while (gate := self.gate) is not None:
             if self.asides and scope.path.startswith(ASIDE) and not (self.paused or self.draining or self.cancelling):
                 return
@@ -274,7 +277,7 @@ class RunContext:
             finally:
                 self.kept_back -= 1
                 scope.in_call = was_in_call
-        if self.halted:
+        if self.halted and (self.dead or not takes_back):
             await self._check(scope, scope.handling)
 
     async def never(self) -> Any:

@@ -92,6 +92,27 @@ def place(lanes: list[Lane], tmp_path: Path) -> Place:
     return Place(tmp_path, lanes[0])
 
 
+def cancel(url: str) -> None:
+    async def cancelled() -> None:
+        async with hf.connect(url) as app:
+            await app.get("r").cancel(by="ada", timeout=0)
+
+    asyncio.run(cancelled())
+
+
+@pytest.mark.parametrize("kill", ["", "settle.after_record", "effect.after_intent", "effect.after_body"])
+def test_what_its_rule_takes_back_is_taken_back_though_the_run_is_cancelled(place: Place, kill: str) -> None:
+    """Killed again where it is taken back, too."""
+    assert place.run(doubtful.matrix("undo", "none"), kill="effect.after_body") == -9
+    cancel(place.url)
+    if kill:
+        assert place.run(doubtful.matrix("undo", "none"), kill=kill) == -9
+    assert place.run(doubtful.matrix("undo", "none")) == 0
+    assert place.status == "cancelled"
+    assert (place.acted(), set(place.world.values("took back"))) == (1, {1})
+    assert place.violations() == []
+
+
 # four points x four rules x five verifications
 
 

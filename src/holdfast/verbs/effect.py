@@ -338,7 +338,7 @@ class EffectDefinition:
         while ended is None:
             if run.gate is not None or run.halted:
                 try:
-                    await run.pass_gate(call.scope)
+                    await run.pass_gate(call.scope, takes_back=self.undoes is not None)
                 except asyncio.CancelledError:
                     if run.dead:
                         raise
@@ -571,7 +571,7 @@ class EffectDefinition:
         assert undo is not None
         key = undo_key(call.key)
         known = call.run.replay.entries.get(key)
-        if known is not None and known.outcome is not None:
+        if known is not None and known.outcome is not None and not known.was_cancelled:
             is_done = known.outcome.kind != Kind.failed
             return None if is_done else decode_error(call.run.text(known.outcome.payload), ())
         args = (None, *call.args)
