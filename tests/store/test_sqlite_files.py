@@ -16,6 +16,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast import system
 from holdfast.errors import SchemaTooNew, StoreCorrupt, StoreError, StoreReplaced, UsageError
 from holdfast.model import Applied, Kind
 from holdfast.store import migrate, sqlite_files
@@ -368,7 +369,7 @@ def test_network_file_systems_are_recognised(tmp_path: Path, monkeypatch: pytest
         f"2 1 0:2 / {tmp_path} rw,relatime shared:1 - nfs4 server:/x rw\n"
         f"3 2 0:3 / {tmp_path}/local\\040disk rw - ext4 /dev/sdb rw\n"
     )
-    monkeypatch.setattr(Path, "read_text", lambda *_: mounts)
+    monkeypatch.setattr(system, "_text", lambda _: mounts)
     assert sqlite_files.network_file_system(str(tmp_path / "runs.db")) == "nfs4"
     assert sqlite_files.network_file_system(str(tmp_path / "local disk" / "runs.db")) is None
     assert sqlite_files.network_file_system("/elsewhere/runs.db") is None
