@@ -22,7 +22,7 @@ from agents import effects, steps
 
 import holdfast as hf
 import waiting
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.model import Claim, RunFilter, Status, WorkerId
 from holdfast.store import open_store
 from holdfast.testing.postgres import PostgresServer

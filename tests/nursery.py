@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast as hf
-from holdfast import clock, faults
+from holdfast.base import clock, faults
 from holdfast.codec.schema import schema_of
 from holdfast.store import open_store
 from holdfast.testing.child import agents_of
@@ -80,7 +80,7 @@ def _warm_up() -> None:
     for url in ("warm.db", "postgresql://warm/"):
         open_store(url, settings=hf.Settings())  # the driver and the queries; opens nothing
     schema_of(int)  # pydantic
-    for name in ("codec.models", "worker.schedules", "worker.triggers"):
+    for name in ("codec.models", "automation.schedules.schedules", "automation.triggers"):
         _load(f"holdfast.{name}")
 
 

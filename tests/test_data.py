@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.data import brisk, data, mutable
+from holdfast.base.data import brisk, data, mutable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,9 +37,9 @@ import click
 import pytest
 
 import holdfast as hf
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.config import Settings
 from holdfast.cli import COMMANDS, cli, failure
-from holdfast.config import Settings
 from holdfast.model import TRANSITIONS, Status
 from holdfast.testing import __all__ as testing_names
 from tests.cli.commands import Commands

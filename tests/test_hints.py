@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.characters import escaped, unseen_in
-from holdfast.hints import hint, is_harmless, quoted, resume_hint
+from holdfast.base.characters import escaped, unseen_in
+from holdfast.base.hints import hint, is_harmless, quoted, resume_hint
 from holdfast.journal.blocks import told
 from holdfast.journal.mismatches import mismatch
 from tests.hostile import IDS, SHELL, TEXTS, hints_in, is_raw, named, raw_in, typed

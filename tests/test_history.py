@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import RunNotFound
-from holdfast.history import in_doubt_of, info_of, receipts_of, timeline_of
+from holdfast.history.history import in_doubt_of, info_of, receipts_of, timeline_of
 from holdfast.journal.verification import Verification, verify
 from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.history.needs import needs_of
 from holdfast.model import RunId, Status
-from holdfast.needs import needs_of
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, new_run, opened
 
 #: Rows are made up: nobody executes these runs.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import faults
+from holdfast.base import faults
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "holdfast"

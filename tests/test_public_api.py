@@ -98,8 +98,9 @@ def test_what_users_hold_has_these_names(tmp_path: Path) -> None:
 HEAVY = """
     _hashlib apsw asyncpg click cryptography ctypes decimal fastapi fractions nats pathlib platform pydantic
     pydantic_core random rich sqlite3 typing_extensions urllib.parse uuid uvicorn watchfiles zoneinfo
-    holdfast.app holdfast.cli holdfast.codec.models holdfast.codec.schema holdfast.context holdfast.handle
-    holdfast.history holdfast.journal.journal holdfast.server holdfast.store holdfast.testing holdfast.worker
+    holdfast.app.app holdfast.cli holdfast.codec.models holdfast.codec.schema holdfast.handle.run
+    holdfast.history.history holdfast.journal.journal holdfast.running.context holdfast.store holdfast.testing
+    holdfast.worker
 """.split()
 
 PROGRAM = """

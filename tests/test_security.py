@@ -25,7 +25,7 @@ import holdfast as hf
 from holdfast.errors import StoreAway, StoreError
 from holdfast.journal.integrity import first_hash, rehash, row_digest
 from holdfast.model import Record, RunId, RunRow
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.cli.commands import Commands
 from tests.eventually import eventually
 from tests.nursery import Nursery

@@ -22,14 +22,16 @@ import apsw
 import pytest
 
 import holdfast as hf
-from holdfast import clock, system
+from holdfast.base import clock, system
 from holdfast.cli.heartbeat import Beat
 from holdfast.errors import StoreError, UsageError
 from holdfast.model import Worker
-from holdfast.store import locks, sqlite_files, sqlite_guard
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_watch import Watch
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite import files as sqlite_files
+from holdfast.store.sqlite import guard as sqlite_guard
+from holdfast.store.sqlite import locks
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.watch import Watch
 from holdfast.testing.samples import ALICE, new_worker, opened
 from tests.eventually import eventually_now
 
@@ -375,8 +377,8 @@ import sys
 from pathlib import Path
 
 import holdfast as hf
-from holdfast import clock, system
-from holdfast.store.ear import Ear
+from holdfast.base import clock, system
+from holdfast.store.sqlite.ear import Ear
 
 LOG = Path("log.txt")
 

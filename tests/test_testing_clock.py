@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import clock as wall
 from holdfast.app import Holdfast
+from holdfast.base import clock as wall
 from holdfast.errors import UsageError
 from holdfast.model import RunId
 from holdfast.testing import Clock

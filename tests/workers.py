@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import holdfast as hf
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.testing.child import agents_of
 from holdfast.worker.executor import Executor
 from tests.eventually import eventually

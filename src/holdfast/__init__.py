@@ -3,7 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.calls import Retry
 from holdfast.durations import Duration
 from holdfast.errors import (
     AlreadyDecided,
@@ -38,32 +37,33 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model import QuestionState, Status
+from holdfast.running.calls import Retry
 from holdfast.verbs.child import Agent, Call, MainLine, agent, get, resume, start
 from holdfast.verbs.step import Step, step
 from holdfast.version import VERSION as __version__  # noqa: F401 - an attribute, not a name to import
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, WorkerInfo, arun, connect, run
-    from holdfast.config import Settings
-    from holdfast.handle import Run
-    from holdfast.history import Receipt, RunInfo
-    from holdfast.outward import emit
-    from holdfast.people import InDoubt, Question
-    from holdfast.reducers import reducer
-    from holdfast.retention import PruneResult, RetentionInfo
-    from holdfast.settling import Verdict, landed, not_landed
-    from holdfast.signatures import Effect
-    from holdfast.transactions import transaction
-    from holdfast.verbs.effect import effect
+    from holdfast.automation.schedules.timetable import ScheduleInfo
+    from holdfast.automation.triggers import FileChange, FileEvent, NatsMessage, NatsQueue, TriggerInfo
+    from holdfast.base.config import Settings
+    from holdfast.control.upkeep.retention import PruneResult, RetentionInfo
+    from holdfast.handle.people import InDoubt, Question
+    from holdfast.handle.run import Run
+    from holdfast.history.history import Receipt, RunInfo
+    from holdfast.verbs.effect.effect import effect
+    from holdfast.verbs.effect.settling import Verdict, landed, not_landed
+    from holdfast.verbs.effect.signatures import Effect
+    from holdfast.verbs.effect.transactions import transaction
+    from holdfast.verbs.outward import emit
     from holdfast.verbs.question import Approval, Asked, ask
     from holdfast.verbs.race import race
+    from holdfast.verbs.reducer import reducer
     from holdfast.verbs.saga import Saga, saga
     from holdfast.verbs.signal import Signal, receive
     from holdfast.verbs.timer import sleep, timeout
     from holdfast.verbs.values import now, patched, progress, rng, this_run, this_step, usage, uuid4
     from holdfast.worker.queues import QueueInfo
-    from holdfast.worker.timetable import ScheduleInfo
-    from holdfast.worker.triggers import FileChange, FileEvent, NatsMessage, NatsQueue, TriggerInfo
 
 __all__ = [
     "Agent",
@@ -162,48 +162,48 @@ __all__ = [
 _LATER = {
     "Approval": "holdfast.verbs.question",
     "Asked": "holdfast.verbs.question",
-    "Effect": "holdfast.signatures",
-    "FileChange": "holdfast.worker.triggers",
-    "FileEvent": "holdfast.worker.triggers",
-    "Holdfast": "holdfast.app",
-    "InDoubt": "holdfast.people",
-    "NatsMessage": "holdfast.worker.triggers",
-    "NatsQueue": "holdfast.worker.triggers",
-    "PruneResult": "holdfast.retention",
-    "Question": "holdfast.people",
+    "Effect": "holdfast.verbs.effect.signatures",
+    "FileChange": "holdfast.automation.triggers",
+    "FileEvent": "holdfast.automation.triggers",
+    "Holdfast": "holdfast.app.app",
+    "InDoubt": "holdfast.handle.people",
+    "NatsMessage": "holdfast.automation.triggers",
+    "NatsQueue": "holdfast.automation.triggers",
+    "PruneResult": "holdfast.control.upkeep.retention",
+    "Question": "holdfast.handle.people",
     "QueueInfo": "holdfast.worker.queues",
-    "Receipt": "holdfast.history",
-    "RetentionInfo": "holdfast.retention",
-    "Run": "holdfast.handle",
-    "RunInfo": "holdfast.history",
+    "Receipt": "holdfast.history.history",
+    "RetentionInfo": "holdfast.control.upkeep.retention",
+    "Run": "holdfast.handle.run",
+    "RunInfo": "holdfast.history.history",
     "Saga": "holdfast.verbs.saga",
-    "ScheduleInfo": "holdfast.worker.timetable",
-    "Settings": "holdfast.config",
+    "ScheduleInfo": "holdfast.automation.schedules.timetable",
+    "Settings": "holdfast.base.config",
     "Signal": "holdfast.verbs.signal",
-    "TriggerInfo": "holdfast.worker.triggers",
-    "Verdict": "holdfast.settling",
-    "WorkerInfo": "holdfast.app",
-    "arun": "holdfast.app",
+    "TriggerInfo": "holdfast.automation.triggers",
+    "Verdict": "holdfast.verbs.effect.settling",
+    "WorkerInfo": "holdfast.app.app",
+    "arun": "holdfast.app.app",
     "ask": "holdfast.verbs.question",
-    "connect": "holdfast.app",
-    "effect": "holdfast.verbs.effect",
-    "emit": "holdfast.outward",
-    "landed": "holdfast.settling",
-    "not_landed": "holdfast.settling",
+    "connect": "holdfast.app.app",
+    "effect": "holdfast.verbs.effect.effect",
+    "emit": "holdfast.verbs.outward",
+    "landed": "holdfast.verbs.effect.settling",
+    "not_landed": "holdfast.verbs.effect.settling",
     "now": "holdfast.verbs.values",
     "patched": "holdfast.verbs.values",
     "progress": "holdfast.verbs.values",
     "race": "holdfast.verbs.race",
     "receive": "holdfast.verbs.signal",
-    "reducer": "holdfast.reducers",
+    "reducer": "holdfast.verbs.reducer",
     "rng": "holdfast.verbs.values",
-    "run": "holdfast.app",
+    "run": "holdfast.app.app",
     "saga": "holdfast.verbs.saga",
     "sleep": "holdfast.verbs.timer",
     "this_run": "holdfast.verbs.values",
     "this_step": "holdfast.verbs.values",
     "timeout": "holdfast.verbs.timer",
-    "transaction": "holdfast.transactions",
+    "transaction": "holdfast.verbs.effect.transactions",
     "usage": "holdfast.verbs.values",
     "uuid4": "holdfast.verbs.values",
 }

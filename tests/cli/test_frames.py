@@ -12,7 +12,7 @@ from holdfast.cli.frames import Scene, bar, in_order, run_lines, scene_lines, sh
 from holdfast.cli.text import width
 from holdfast.cli.timeline import Line, painted
 from holdfast.cli.waits import needs_answer, now_of
-from holdfast.history import RunInfo, TimelineItem, as_time, info_of
+from holdfast.history.history import RunInfo, TimelineItem, as_time, info_of
 from holdfast.model import Status
 from holdfast.testing.samples import START, unborn
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf_
-from holdfast.config import store_url
+from holdfast.base.config import store_url
 from holdfast.errors import UsageError
 from tests.cli.commands import Commands
 from tests.cli.test_worker import working

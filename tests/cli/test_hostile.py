@@ -16,17 +16,17 @@ from typing import Any, cast
 import click
 import pytest
 
+from holdfast.base.hints import is_harmless
 from holdfast.cli import COMMANDS, cli
 from holdfast.cli.answers import understood
+from holdfast.cli.commands.questions import detail
 from holdfast.cli.failure import Failure
 from holdfast.cli.forms import read_form
 from holdfast.cli.groups import Group
-from holdfast.cli.questions import detail
-from holdfast.hints import is_harmless
+from holdfast.handle.people import Question
 from holdfast.journal.integrity import seal_question
 from holdfast.model import QuestionRow, QuestionState, RunId
-from holdfast.people import Question
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from tests.cli.commands import Commands
 from tests.cli.hostile_world import SORTS, all_texts_are_used, build, copied, run_id_of, text_of
 from tests.hostile import (

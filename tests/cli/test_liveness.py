@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.base.clock import boot_id, monotonic_us
 from holdfast.cli.heartbeat import Beat
-from holdfast.clock import boot_id, monotonic_us
 from holdfast.testing.postgres import PostgresServer
 from tests.cli.commands import Commands
 from tests.cli.test_worker import Worker, working

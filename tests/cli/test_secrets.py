@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.config import Settings, checked_url, has_password
+from holdfast.base.config import Settings, checked_url, has_password
 from holdfast.errors import UsageError
 from holdfast.store import open_store
 from tests.cli.commands import Commands

@@ -172,7 +172,7 @@ def test_what_only_looks_is_fast_to_load() -> None:
     code = (
         "import sys\nfrom importlib import import_module\nfrom holdfast.cli import COMMANDS\n"
         "for name in 'runs questions workers queues pause cancel send emit watch triggers schedules'.split():\n"
-        "    import_module(f'holdfast.cli.{COMMANDS[name][0]}')\n"
+        "    import_module(f'holdfast.cli.commands.{COMMANDS[name][0]}')\n"
         "print([m for m in ('rich', 'pydantic', 'asyncpg', 'nats', 'watchfiles') if m in sys.modules])\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from tests.code_change import variants
 from tests.code_change.ledger import pauses, ran
 from tests.concurrency.crashes import RUN, Ended, cut, ended_of, run_here

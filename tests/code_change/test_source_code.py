@@ -19,8 +19,8 @@ from typing import Any, TextIO
 import pytest
 
 import holdfast as hf
-from holdfast import source_code
-from holdfast.source_code import code_of
+from holdfast.base import source_code
+from holdfast.base.source_code import code_of
 
 AGENT = """
 import holdfast as hf

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import holdfast as hf
-from holdfast import faults
-from holdfast.config import Settings
+from holdfast.base import faults
+from holdfast.base.config import Settings
 from holdfast.journal.integrity import first_hash, seal_row
 from holdfast.model import OUTCOMES, Append, Kind, Record, RunId, RunRow, Status
 from holdfast.store import open_store

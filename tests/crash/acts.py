@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import holdfast as hf
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from tests.crash.agents import World
 from tests.crash.driving import LONGEST_S, RUN, Act, Driver
 

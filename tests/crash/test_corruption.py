@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 import holdfast as hf
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.model import OUTCOMES, Kind, Record, RunId
 from holdfast.store import open_store
 from holdfast.testing.child import REFUSED

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.testing import Ledger, Life, assert_survives, check_history, resolve
 from holdfast.testing.processes import Lane, Order
 from tests.crash import agents, deaths, resolver, tangled

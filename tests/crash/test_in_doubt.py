@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.model import Kind, Record, RunId, RunRow
 from holdfast.store import open_store
 from holdfast.testing import Ledger, assert_survives, check_history, resolve

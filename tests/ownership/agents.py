@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import holdfast as hf
-from holdfast.scopes import Scope, current_scope
+from holdfast.running.scopes import Scope, current_scope
 from holdfast.testing import Ledger
 
 ledger = Ledger()

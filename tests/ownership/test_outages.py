@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.model import Kind, RunId
 from tests.nursery import eventually
 from tests.ownership import agents

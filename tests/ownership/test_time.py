@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.testing.ledger import VARIABLE
 from holdfast.verbs.child import Agent
 from tests.ownership import agents

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.model import RunId
 from holdfast.testing.ledger import VARIABLE
 from tests.eventually import eventually as until

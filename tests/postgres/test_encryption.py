@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.model import Privacy
-from holdfast.store.postgres_access import privacy
+from holdfast.store.postgres.access import privacy
 from holdfast.testing.processes import environment
 
 

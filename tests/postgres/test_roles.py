@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.ids import new_uuid
+from holdfast.base.ids import new_uuid
 from holdfast.model import RunId
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import conformance, conformance_landing
 from holdfast.testing.postgres import PostgresServer, run_client
 from holdfast.testing.processes import environment

@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.ids import new_uuid
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_connection import Role, Target
+from holdfast.base.ids import new_uuid
+from holdfast.store.postgres.connection import Role, Target
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.queries import load_queries
 from holdfast.testing import conformance
 from holdfast.testing.postgres import PostgresServer, run_client

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import holdfast as hf
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from holdfast.testing import Ledger
 from holdfast.testing.ledger import whole_lines
 from tests.programs.trees import FOREVER_S, NEVER, Node, mix

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from holdfast.codec import decode_error
-from holdfast.history import note_of, timeline_of
+from holdfast.history.history import note_of, timeline_of
 from holdfast.journal.blobs import stored_text
 from holdfast.model import Kind, Mail, QuestionRow, Record, RunFilter, RunRow, Status, WorkerId
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.testing import Ledger, check_history
 from holdfast.testing.reading import read
 from holdfast.verbs.child import Call

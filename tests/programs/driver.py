@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import holdfast as hf
-from holdfast.clock import monotonic_us, now_us
-from holdfast.history import note_of
+from holdfast.base.clock import monotonic_us, now_us
+from holdfast.history.history import note_of
 from holdfast.model import Kind, RunFilter, RunId, Status
 from holdfast.testing import Ledger
 from holdfast.testing.ledger import VARIABLE as LEDGER

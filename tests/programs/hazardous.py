@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 import holdfast as hf
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from tests.programs.agents import QUICKLY, Interpreter, aimed, change_world, deeds_of, ledger, own, takes_a_while
 from tests.programs.hazards import How
 from tests.programs.marks import is_first, mark, was_seen

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from holdfast.testing.ledger import whole_lines
 from tests.programs.agents import VARIABLE
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from tests.nursery import Forked, eventually
 from tests.programs import agents
 from tests.workers import Place

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import clock
+from holdfast.base import clock
 from tests.cli.commands import Commands
 from tests.nursery import Nursery
 from tests.retention.agents import AGENTS

@@ -14,12 +14,12 @@ import apsw
 import pytest
 
 import holdfast as hf
-from holdfast import clock
 from holdfast.app import Holdfast
-from holdfast.config import Settings
+from holdfast.base import clock
+from holdfast.base.config import Settings
+from holdfast.control.upkeep.moving import Carrier, Outcome
 from holdfast.errors import RunMoved
 from holdfast.model import RunId, Whole
-from holdfast.moving import Carrier, Outcome
 from holdfast.store import open_store
 from holdfast.testing import check_history
 from tests.cli.commands import Commands

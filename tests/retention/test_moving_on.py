@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import control
-from holdfast.config import Settings
+from holdfast.base.config import Settings
+from holdfast.control import control
 from holdfast.journal.tombstones import is_elsewhere, why
 from holdfast.model import RunFilter, RunId, RunRow
 from holdfast.store import open_store

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import clock
 from holdfast.app import Holdfast
-from holdfast.config import Settings
+from holdfast.base import clock
+from holdfast.base.config import Settings
+from holdfast.control.upkeep.retention import prune
 from holdfast.errors import ConflictingStart, RunFinished, RunPruned
 from holdfast.model import RunFilter, RunId
-from holdfast.retention import prune
 from holdfast.store import open_store
 from holdfast.testing import check_history
 from holdfast.testing.samples import ALICE, append, extend, new_run

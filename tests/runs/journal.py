@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.model import Record, RunId, RunRow
 from holdfast.store import open_store
 

@@ -20,7 +20,7 @@ import holdfast as hf
 from holdfast.journal.journal import Journal
 from holdfast.model import Applied
 from holdfast.testing.processes import environment
-from holdfast.verbs import effect
+from holdfast.verbs.effect import effect
 from tests.eventually import eventually
 from tests.runs.journal import load
 from tests.workers import until

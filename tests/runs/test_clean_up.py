@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 import holdfast as hf
-from holdfast import letters
+from holdfast.control import letters
 from holdfast.testing.processes import environment
 from tests.eventually import eventually
 from tests.runs import cleaning

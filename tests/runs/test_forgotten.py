@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import forgotten
+from holdfast.running import forgotten
 
 SENT: list[str] = []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast import doubts
+from holdfast.control import doubts
 from holdfast.model import Kind, RunId
 from holdfast.testing.processes import environment
 from tests.concurrency.crashes import RUN, Ended, cut, ended_of, run_here

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.app import arun
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.model import Kind
 from tests.runs.journal import records_of
 

@@ -16,9 +16,9 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.store.sqlite_lending import OWN
+from holdfast.store.sqlite.lending import OWN
 from holdfast.testing.processes import environment
-from holdfast.transactions import transaction, uses_transaction
+from holdfast.verbs.effect.transactions import transaction, uses_transaction
 from tests.eventually import eventually_now
 
 PAID = [(1, 10), (2, 20), (3, 30)]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.samples import opened
 
 SYNC = b"S\x00\x00\x00\x04"  # ends every request of the driver that executes something

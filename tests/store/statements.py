@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import apsw
 
-from holdfast.store.base import Store
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.contract import Store
+from holdfast.store.sqlite.store import SqliteStore
 
 
 @contextmanager

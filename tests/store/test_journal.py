@@ -11,12 +11,12 @@ from typing import Any, ParamSpec
 
 import pytest
 
-from holdfast import clock
-from holdfast.config import Settings
+from holdfast.base import clock
+from holdfast.base.config import Settings
 from holdfast.journal.journal import Journal
 from holdfast.model import Kind, RunId, Status
 from holdfast.store import open_store
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.testing.samples import ALICE, new_run
 
 P = ParamSpec("P")

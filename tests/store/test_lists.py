@@ -11,13 +11,14 @@ import apsw
 import pytest
 
 from holdfast.model import FINAL, RunFilter, RunId, Status
-from holdfast.store import rows, sqlite_reads
-from holdfast.store.base import Store
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_connection import Role, Target
-from holdfast.store.postgres_reads import listing_parameters
+from holdfast.store import rows
+from holdfast.store.contract import Store
+from holdfast.store.postgres.connection import Role, Target
+from holdfast.store.postgres.reads import listing_parameters
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.queries import load_queries
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import reads as sqlite_reads
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import START, new_run, opened
 
 _RUNS = 2_000

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.model import Applied, Definition, Kind
-from holdfast.store import postgres_migrate
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres import migrate as postgres_migrate
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.samples import ALICE, append, extend, left, mail_for, new_run, opened, parked
 from tests.store.proxy import proxied
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import conformance
 from holdfast.testing.samples import Case
 

@@ -13,11 +13,11 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.by_hand import hurried
+from holdfast.base.by_hand import hurried
 from holdfast.model import Append, Applied, Kind, RunRow
-from holdfast.store import postgres_answers
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_answers import Answers
+from holdfast.store.postgres import answers as postgres_answers
+from holdfast.store.postgres.answers import Answers
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.samples import ALICE, BOB, append, extend, new_run, opened
 from tests.eventually import eventually

@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.errors import StoreError
 from holdfast.model import Status
-from holdfast.store import postgres_migrate
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_locks import lock_key
+from holdfast.store.postgres import migrate as postgres_migrate
+from holdfast.store.postgres.locks import lock_key
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.samples import ALICE, new_worker, opened
 from tests.eventually import eventually
 

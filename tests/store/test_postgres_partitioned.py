@@ -8,7 +8,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import conformance
 from holdfast.testing.samples import Case
 

@@ -7,7 +7,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.samples import opened
 
 PLANTED = {

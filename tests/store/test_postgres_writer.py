@@ -16,15 +16,15 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import clock
-from holdfast.config import Settings
+from holdfast.base import clock
+from holdfast.base.config import Settings
 from holdfast.errors import ForkedConnection, HoldfastError, SchemaTooNew, StoreError, UsageError
 from holdfast.model import Append, Applied, Claim, Kind, Letter, RunFilter, RunId, RunRow, Status, WorkerId
 from holdfast.store import open_store
 from holdfast.store.migrate import migrations
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_connection import Target
-from holdfast.store.postgres_lives import APART_US, Life, Lives
+from holdfast.store.postgres.connection import Target
+from holdfast.store.postgres.lives import APART_US, Life, Lives
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import conformance
 from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.samples import (
@@ -363,7 +363,7 @@ def test_a_killed_process_is_dead_before_its_lease_is_over(host: str, proof: str
     """Of a process on another machine it is not known whether it was killed, or cut off."""
     code = f"""
 import asyncio, dataclasses, os, platform, signal
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.samples import ALICE, new_worker
 async def main():
     store = PostgresStore({postgres_url!r})
@@ -572,7 +572,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(postgres_url: str) -> 
     code = f"""
 import asyncio, os, sys
 from holdfast.errors import ForkedConnection
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.samples import ALICE, append, extend, new_run
 async def main():
     store = PostgresStore({postgres_url!r})

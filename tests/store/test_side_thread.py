@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.store.side_thread import SideThread
+from holdfast.store.sqlite.side_thread import SideThread
 from tests.eventually import eventually_now
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store import bell
-from holdfast.store.base import Store
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.contract import Store
+from holdfast.store.sqlite import bell
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import opened
 from tests.eventually import eventually
 
@@ -33,7 +33,7 @@ def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def only_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel tells nothing of files that are read."""
-    monkeypatch.setattr("holdfast.store.ear._READ_FROM", 0x2)
+    monkeypatch.setattr("holdfast.store.sqlite.ear._READ_FROM", 0x2)
     monkeypatch.setattr(bell, "_LOOK_US", _HOUR_S * 1_000_000)
 
 
@@ -233,7 +233,7 @@ def spin(stop: threading.Event) -> None:
 def test_the_bell_is_heard_by_another_process(tmp_path: Path, never_looks: None) -> None:
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import left, mail_for, new_run, opened
 
 async def main():
@@ -270,7 +270,7 @@ asyncio.run(main())
 
 
 def test_without_its_file_the_bell_is_only_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.bell._LOOK_US", 0)
+    monkeypatch.setattr("holdfast.store.sqlite.bell._LOOK_US", 0)
     workers = tmp_path / "runs.db-workers"
 
     async def main() -> None:
@@ -312,7 +312,7 @@ def test_a_forked_child_does_not_touch_the_bell(tmp_path: Path) -> None:
     script = """
 import asyncio, os, sys
 from holdfast.errors import ForkedConnection
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -348,8 +348,8 @@ def test_a_fork_does_not_make_its_parent_deaf(tmp_path: Path) -> None:
     """The child has the event loop of its parent, and what is registered there."""
     script = """
 import asyncio, os, sys
-from holdfast.store import bell
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import bell
+from holdfast.store.sqlite.store import SqliteStore
 
 bell._POLL_S, bell._LOOK_US = 3600.0, 3_600_000_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import (
     conformance,
     conformance_landing,

@@ -16,12 +16,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import system
+from holdfast.base import system
 from holdfast.errors import SchemaTooNew, StoreCorrupt, StoreError, StoreReplaced, UsageError
 from holdfast.model import Applied, Kind
-from holdfast.store import migrate, sqlite_files
+from holdfast.store import migrate
 from holdfast.store.queries import load_queries
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import files as sqlite_files
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import conformance
 from holdfast.testing.samples import ALICE, append, extend, new_run, new_worker, opened
 
@@ -145,7 +146,7 @@ def test_a_path_that_cannot_be_a_store_is_explained(tmp_path: Path) -> None:
 def test_twelve_processes_can_create_the_same_store_at_once(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import new_run, opened
 
 async def main():
@@ -217,7 +218,7 @@ def test_reading_works_on_what_a_killed_process_left(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     script = """
 import asyncio, os, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import new_run
 
 async def main():
@@ -251,7 +252,7 @@ def test_a_directory_that_cannot_be_written_can_be_read_and_says_so(tmp_path: Pa
 import asyncio, concurrent.futures.thread, os, sys, urllib.parse
 from holdfast.errors import StoreError
 from holdfast.model import RunFilter
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import opened
 
 async def main():
@@ -281,7 +282,7 @@ def test_our_code_never_opens_the_database_behind_sqlites_back(tmp_path: Path) -
     """Closing any descriptor of the file drops all locks that the process holds on it."""
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run, new_worker, opened
 
 watching, seen = False, []
@@ -384,7 +385,7 @@ def test_a_killed_migration_leaves_no_trace(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 asyncio.run(SqliteStore(sys.argv[1]).open())
 """
     killed = subprocess.run(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import RunFilter
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import opened
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _CALLS = "pwrite64,write,fdatasync,fsync,ftruncate,unlink"
 _SCRIPT = """
 import asyncio, os, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.model import Claim
 from holdfast.testing.samples import ALICE, append, extend, left, mail_for, new_run, opened, parked, taken_over
 

@@ -15,13 +15,13 @@ from typing import Any
 import apsw
 import pytest
 
+from holdfast.automation.triggers.contents import Contents
+from holdfast.automation.triggers.scanning import Folder, Pattern, stat_of
 from holdfast.errors import UsageError
 from holdfast.model import RunFilter
-from holdfast.store import sqlite_guard
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import guard as sqlite_guard
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import new_run, opened
-from holdfast.worker.triggers.contents import Contents
-from holdfast.worker.triggers.scanning import Folder, Pattern, stat_of
 
 
 def escaped(path: Path) -> str:
@@ -94,7 +94,7 @@ def test_sqlite3_is_refused_by_whatever_name_before_it_touches_the_file(
 IMPORTED_LATER = """
 import asyncio, sys
 from holdfast.errors import UsageError
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import opened
 
 async def main():
@@ -214,9 +214,9 @@ connection.close()
 #: A process that starts runs and says so, while another library comes and goes; it is killed at its end.
 _BESIDE = """
 import apsw, asyncio, os, sqlite3, sys, threading
-from holdfast import system
-from holdfast.store import sqlite_guard
-from holdfast.store.sqlite import SqliteStore
+from holdfast.base import system
+from holdfast.store.sqlite import guard as sqlite_guard
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import new_run, opened
 
 path, way, *rest = sys.argv[1:]

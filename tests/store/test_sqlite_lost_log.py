@@ -14,15 +14,15 @@ import pytest
 
 from holdfast.errors import StoreCorrupt, StoreReplaced
 from holdfast.model import Applied, Kind, RunId, WorkerId
-from holdfast.store.locks import WorkerLocks
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.locks import WorkerLocks
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run, opened
 
 _FRAME = 24 + 4096
 #: Works on a store and is killed; says up to where it was told that its records are stored.
 _LEFT = """
 import asyncio, os, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run
 
 async def main():

@@ -17,10 +17,10 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.errors import StoreError, UsageError
 from holdfast.model import RunFilter, WorkerId
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, BOB, new_run, new_worker, opened
 
 #: Users and a group that nobody has.

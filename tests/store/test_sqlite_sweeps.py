@@ -14,8 +14,8 @@ import pytest
 import holdfast as hf
 from holdfast.errors import StoreReplaced
 from holdfast.model import Definition, RunRow, Status
-from holdfast.store.base import Store
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.contract import Store
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, BOB, START, left, mail_for, new_run, new_worker, opened
 from tests.eventually import eventually
 

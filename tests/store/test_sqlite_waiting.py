@@ -31,7 +31,7 @@ from holdfast.model import (
 )
 from holdfast.store import rows as store_rows
 from holdfast.store.queries import load_queries
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import (
     ALICE,
     START,
@@ -144,7 +144,7 @@ def test_a_kill_around_the_commit_leaves_all_or_nothing(tmp_path: Path, name: st
     script = f"""
 import asyncio, sys
 from holdfast.model import Claim, Definition, Status
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import *
 from holdfast.testing.samples import amended, mail_for, question_of, taken_over, woken
 

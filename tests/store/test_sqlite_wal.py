@@ -15,14 +15,14 @@ import pytest
 
 from holdfast.errors import StoreCorrupt
 from holdfast.model import Append, RunId
-from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_wal import scan_wal
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.wal import scan_wal
 from holdfast.testing.samples import ALICE, new_run, new_worker, opened
 
 _FRAME = 24 + 4096
 _LEFT = """
 import asyncio, os, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run
 
 async def main():

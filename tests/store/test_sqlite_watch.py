@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import system
-from holdfast.store import sqlite_watch
-from holdfast.store.sqlite_watch import Watch
+from holdfast.base import system
+from holdfast.store.sqlite import watch as sqlite_watch
+from holdfast.store.sqlite.watch import Watch
 
 LOSSES: dict[str, Callable[[Path, Path], object]] = {
     "deleted": lambda file, other: file.unlink(),

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.errors import StoreError, StoreFull
 from holdfast.model import Applied, Kind, RunFilter, RunRow, Sent
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, mail_for, new_run, new_worker, opened, taken_over, woken
 from tests.eventually import eventually
 from tests.store.statements import statements
@@ -150,7 +150,7 @@ def test_a_failed_inline_commit_is_declined_and_decided_by_the_writer(tmp_path: 
 def test_an_error_around_a_commit_is_no_reason_to_lose_or_repeat(tmp_path: Path, point: str) -> None:
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run, opened
 
 async def main():
@@ -176,7 +176,7 @@ def test_a_real_sync_error_is_survived(tmp_path: Path) -> None:
     script = """
 import asyncio, json, sys
 from holdfast.errors import StoreError
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run, opened
 
 async def main():
@@ -333,7 +333,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path) -> Non
     script = """
 import asyncio, os, sys
 from holdfast.errors import ForkedConnection
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run, new_worker, opened
 
 def in_child(store, row):
@@ -380,7 +380,7 @@ print("parent fine")
 def test_a_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:
     script = """
 import asyncio, os, signal, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, new_worker
 
 async def main():
@@ -412,7 +412,7 @@ asyncio.run(main())
 def test_a_killed_worker_is_noticed_at_once(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, new_worker
 
 async def main():
@@ -478,7 +478,7 @@ def test_a_worker_of_another_boot_is_dead(tmp_path: Path) -> None:
 def test_eight_processes_write_without_lock_errors(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run, opened
 
 async def main():
@@ -608,7 +608,7 @@ def test_what_is_queued_is_committed_by_close(tmp_path: Path) -> None:
 def test_a_process_that_just_ends_keeps_what_it_submitted(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, extend, new_run
 
 async def main():
@@ -631,7 +631,7 @@ asyncio.run(main())
 def test_a_kill_around_a_commit_keeps_everything_or_nothing(tmp_path: Path, point: str) -> None:
     script = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, append, extend, new_run
 
 async def main():

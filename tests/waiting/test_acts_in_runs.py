@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.acts import InRun
+from holdfast.handle.acts import InRun
 from holdfast.model import Kind, RunFilter, RunId
 from tests.eventually import eventually
 from tests.runs.journal import records_of

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 import holdfast as hf
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 number = hf.Signal("number", int)
 _COUNT = 30

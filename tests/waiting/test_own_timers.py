@@ -18,7 +18,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.model import Kind, Record
-from holdfast.own_waits import OwnTimers
+from holdfast.running.own_waits import OwnTimers
 from holdfast.testing import Clock
 from holdfast.worker.execution import Execution
 from tests.eventually import eventually

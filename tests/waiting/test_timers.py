@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from holdfast.model import Kind, Record
 from holdfast.testing import Clock
 from tests.nursery import Nursery
@@ -370,7 +370,7 @@ def test_a_timeout_does_not_cut_off_the_body_that_a_pause_waits_for(tmp_path: Pa
             del clock
 
     def hf_clock_skip(seconds: int) -> None:
-        from holdfast import clock as wall
+        from holdfast.base import clock as wall
 
         wall.shift_us(seconds * 1_000_000)
 

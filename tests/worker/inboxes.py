@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast as hf
-from holdfast.worker.triggers import FileChange
+from holdfast.automation.triggers import FileChange
 from tests.eventually import eventually
 from tests.worker.outside import World
 

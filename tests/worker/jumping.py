@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import holdfast as hf
-from holdfast import clock
+from holdfast.base import clock
 
 DAY_US = 86_400_000_000
 

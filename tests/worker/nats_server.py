@@ -17,7 +17,7 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerInfo
 from nats.js.errors import NotFoundError
 
-from holdfast.worker.triggers import NatsQueue
+from holdfast.automation.triggers import NatsQueue
 from tests.eventually import eventually_now
 
 PROGRAM = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")

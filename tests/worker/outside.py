@@ -11,13 +11,13 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from holdfast import clock
-from holdfast.config import Settings
+from holdfast.automation.triggers import TriggeredStart, Triggers
+from holdfast.base import clock
+from holdfast.base.config import Settings
 from holdfast.model import Definition, Kind, Mail, RunFilter, RunId, RunRow, Status
 from holdfast.store import open_store
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.testing.samples import extend, unborn
-from holdfast.worker.triggers import TriggeredStart, Triggers
 from tests.eventually import eventually
 from tests.nursery import Forked, Nursery
 

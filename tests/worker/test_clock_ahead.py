@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import clock
-from holdfast.worker import queues, timetable
+from holdfast.automation.schedules import timetable
+from holdfast.automation.schedules.schedules import Schedules
+from holdfast.base import clock
+from holdfast.worker import queues
 from holdfast.worker.jumps import Jumps
 from holdfast.worker.queues import QueueState
-from holdfast.worker.schedules import Schedules
 from tests.eventually import eventually
 from tests.nursery import Forked, Nursery
 from tests.stores import nursery

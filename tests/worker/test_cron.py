@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from cronsim import CronSim
 
+from holdfast.automation.schedules import cron
 from holdfast.errors import UsageError
-from holdfast.worker import cron
 
 VIENNA, NEW_YORK, LORD_HOWE = "Europe/Vienna", "America/New_York", "Australia/Lord_Howe"
 MINUTE = timedelta(minutes=1)

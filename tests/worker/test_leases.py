@@ -10,11 +10,11 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast.clock import monotonic_us
-from holdfast.config import Settings
+from holdfast.base.clock import monotonic_us
+from holdfast.base.config import Settings
 from holdfast.errors import StoreError
 from holdfast.model import WorkerId
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.processes import environment
 from holdfast.worker.leases import Lease
 from tests.eventually import eventually, eventually_now
@@ -201,8 +201,8 @@ def test_closing_does_not_wait_for_the_next_look(tmp_path: Path) -> None:
 
 WORKER = """
 import asyncio, logging, sys
-from holdfast.config import Settings
-from holdfast.store.sqlite import SqliteStore
+from holdfast.base.config import Settings
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.worker.leases import Lease
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast import clock
+from holdfast.base import clock
 from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.stores import nursery

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.errors import UsageError
 from holdfast.model import Definition, Limit, RunRow, Status
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import new_run, opened
 from holdfast.worker import queues
 from holdfast.worker.queues import Queues, QueueState, choose, next_cursor

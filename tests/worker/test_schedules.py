@@ -19,15 +19,24 @@ from typing import Any
 
 import pytest
 
-from holdfast import clock
+from holdfast.automation.schedules import timetable
+from holdfast.automation.schedules.schedules import ScheduledStart, Schedules
+from holdfast.automation.schedules.timetable import (
+    Firing,
+    ScheduleState,
+    as_us,
+    jitter_us,
+    plan,
+    redeclared,
+    resumed,
+    stamp,
+)
+from holdfast.base import clock
 from holdfast.errors import StoreError, UsageError
 from holdfast.model import Definition, Kind, RunFilter, RunId, Status
-from holdfast.store.base import Store
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.contract import Store
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import extend, new_run, opened
-from holdfast.worker import timetable
-from holdfast.worker.schedules import ScheduledStart, Schedules
-from holdfast.worker.timetable import Firing, ScheduleState, as_us, jitter_us, plan, redeclared, resumed, stamp
 
 # The runs here are rows that nobody executes.
 pytestmark = pytest.mark.corrupts
@@ -492,8 +501,8 @@ def test_a_schedule_that_fails_is_told_of_once_and_others_fire(
 
 DYING = """
 import asyncio, sys
-from holdfast import clock
-from holdfast.store.sqlite import SqliteStore
+from holdfast.base import clock
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import opened
 from tests.worker.test_schedules import Starts
 

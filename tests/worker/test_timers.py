@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.worker.timers import Timer, Timers
 from tests.eventually import eventually
 
@@ -91,7 +91,7 @@ def test_whoever_asked_for_it_hears_of_each_move() -> None:
 def test_a_variable_moves_the_clock_of_a_whole_process() -> None:
     code = (
         "import time\n"
-        "from holdfast import clock\n"
+        "from holdfast.base import clock\n"
         "def ahead(): return round((clock.now_us() - time.time_ns() // 1000) / 1e6)\n"
         "print(ahead()); clock.shift_us(5_000_000); print(ahead()); clock.reset(); print(ahead())\n"
     )

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import clock
+from holdfast.automation.triggers import FileChange, Triggers, emit
+from holdfast.automation.triggers.events import CLAIM_US, KEPT_US
+from holdfast.base import clock
 from holdfast.errors import ConflictingSend, RunFinished, StoreError, Unserialisable, UsageError
 from holdfast.model import RunId, Status
-from holdfast.worker.triggers import FileChange, Triggers, emit
-from holdfast.worker.triggers.events import CLAIM_US, KEPT_US
 from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.worker.logged import logged
@@ -407,7 +407,7 @@ def test_events_of_a_dead_emitter_are_delivered_by_a_worker_and_in_order(tmp_pat
 
 
 def test_a_password_in_a_url_is_not_shown(tmp_path: Path) -> None:
-    from holdfast.worker.triggers.sources import NatsQueue
+    from holdfast.automation.triggers.sources import NatsQueue
 
     async def main() -> None:
         async with world(tmp_path) as here:

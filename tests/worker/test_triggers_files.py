@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import clock
+from holdfast.automation.triggers import files
+from holdfast.automation.triggers.scanning import Pattern, differing
+from holdfast.base import clock
 from holdfast.errors import StoreError
-from holdfast.worker.triggers import files
-from holdfast.worker.triggers.scanning import Pattern, differing
 from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.worker.inboxes import fast, has, has_noted, inbox_of, put, reported
@@ -306,7 +306,7 @@ def test_changes_are_found_without_news_and_with_a_folder_that_comes_later(
                 await has(here, ("b.md", "created", 1), ("a.txt", "created", 1))
 
     monkeypatch.setitem(sys.modules, "watchfiles", None)
-    monkeypatch.delitem(sys.modules, "holdfast.worker.triggers.watching", raising=False)
+    monkeypatch.delitem(sys.modules, "holdfast.automation.triggers.watching", raising=False)
     asyncio.run(main())
 
 

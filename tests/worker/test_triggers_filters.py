@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.automation.triggers.filters import checked_template, checked_where, filled, matches
+from holdfast.automation.triggers.sources import FileEvent
 from holdfast.errors import UsageError
-from holdfast.worker.triggers.filters import checked_template, checked_where, filled, matches
-from holdfast.worker.triggers.sources import FileEvent
 
 ORDER = {
     "id": 7,

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.automation.triggers import FileChange
+from holdfast.automation.triggers.contents import Contents
+from holdfast.automation.triggers.files import FileTrigger
+from holdfast.automation.triggers.scanning import Folder, Pattern, Stat
 from holdfast.errors import UsageError
 from holdfast.model import Definition
-from holdfast.worker.triggers import FileChange
-from holdfast.worker.triggers.contents import Contents
-from holdfast.worker.triggers.files import FileTrigger
-from holdfast.worker.triggers.scanning import Folder, Pattern, Stat
 from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.worker.inboxes import fast, has, has_noted, inbox_of, put, reads
@@ -99,7 +99,7 @@ def test_a_cursor_is_not_forgotten_by_a_worker_that_saw_the_file_gone_before_it_
 
 async def slow_worker(here: World) -> FileTrigger:
     """Another worker, that knows what is stored now."""
-    from holdfast.worker.triggers.definitions import Tally, all_triggers
+    from holdfast.automation.triggers.definitions import Tally, all_triggers
 
     (trigger,) = await all_triggers(here.store)
     slow = FileTrigger(here.store, trigger, start=here.start, tally=Tally(here.store))

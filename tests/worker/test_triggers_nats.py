@@ -12,8 +12,8 @@ import nats
 import pytest
 from nats.js import JetStreamContext
 
+from holdfast.automation.triggers import NatsQueue, TriggeredStart, Triggers, registry
 from holdfast.errors import StoreError, UsageError
-from holdfast.worker.triggers import NatsQueue, TriggeredStart, Triggers, registry
 from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.worker.logged import logged
@@ -70,7 +70,7 @@ def test_a_message_starts_a_run_and_is_acknowledged(tmp_path: Path, server: Serv
 
 def test_a_message_starts_its_run_at_once(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when the time for a fetch is over: that is never."""
-    monkeypatch.setattr("holdfast.worker.triggers.nats._FETCH_S", 3600)
+    monkeypatch.setattr("holdfast.automation.triggers.nats._FETCH_S", 3600)
 
     async def main() -> None:
         await server.create_stream()
@@ -283,7 +283,7 @@ def test_without_the_driver_the_trigger_says_what_to_install(tmp_path: Path, mon
 
                     await eventually(says_it)
 
-    monkeypatch.setitem(sys.modules, "holdfast.worker.triggers.nats", None)
+    monkeypatch.setitem(sys.modules, "holdfast.automation.triggers.nats", None)
     asyncio.run(main())
 
 

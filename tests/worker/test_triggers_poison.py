@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast import clock
+from holdfast.automation.triggers import FileChange, TriggeredStart, Triggers, refused
+from holdfast.automation.triggers.events import CLAIM_US
+from holdfast.base import clock
 from holdfast.errors import StoreError, Undecodable, UsageError
 from holdfast.model import Definition
-from holdfast.worker.triggers import FileChange, TriggeredStart, Triggers, refused
-from holdfast.worker.triggers.events import CLAIM_US
 from tests.eventually import eventually
 from tests.nursery import Nursery
 from tests.worker.logged import logged

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import click
 
+from holdfast.base.hints import hint
 from holdfast.cli.failure import report
 from holdfast.cli.setup import Setup, common_options
-from holdfast.hints import hint
 from holdfast.version import VERSION
 
 #: name: (module, object, what it does)
@@ -109,7 +109,7 @@ class LazyGroup(click.Group):
             return None
         module, name, _ = COMMANDS[cmd_name]
         try:
-            found = import_module(f"holdfast.cli.{module}")
+            found = import_module(f"holdfast.cli.commands.{module}")
         except ModuleNotFoundError as error:
             raise click.UsageError(f"`holdfast {cmd_name}` is not part of this installation ({error}).") from error
         command = getattr(found, name)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from holdfast.base.hints import hint
 from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.forms import (
     Field,
@@ -23,8 +24,7 @@ from holdfast.cli.forms import (
     type_text,
 )
 from holdfast.cli.text import clean
-from holdfast.hints import hint
-from holdfast.people import Question
+from holdfast.handle.people import Question
 
 _YES_OR_NO = ("yesno", "approval")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from click.shell_completion import CompletionItem
 
+from holdfast.base.hints import is_harmless
 from holdfast.cli.text import clean
-from holdfast.hints import is_harmless
 
 
 def candidates(found: Iterable[tuple[str, str]]) -> list[CompletionItem]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
-from holdfast.clock import monotonic_us
+from holdfast.base.clock import monotonic_us
 
 #: Tells a child the number of its end of the pipe.
 _PIPE = "HOLDFAST_SIGNS"

@@ -13,7 +13,7 @@ from holdfast.app import Holdfast, connect
 from holdfast.cli.candidates import candidates
 from holdfast.cli.setup import Setup
 from holdfast.cli.stores import check_exists, with_store
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 
 T = TypeVar("T")
 

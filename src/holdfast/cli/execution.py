@@ -16,21 +16,21 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.app import Holdfast
+from holdfast.app.interruption import Interruption, left_safe
+from holdfast.base.clock import monotonic_us, now_us
+from holdfast.base.config import Settings, store_url
+from holdfast.base.tracebacks import carries
 from holdfast.cli.failure import INTERRUPTED, OK, TIMEOUT, code_of
 from holdfast.cli.lists import due_text
 from holdfast.cli.plain import jsonable
 from holdfast.cli.setup import Setup
 from holdfast.cli.text import SHAPES, clean, duration, folded, paint, shorten, to_json
-from holdfast.clock import monotonic_us, now_us
-from holdfast.config import Settings, store_url
 from holdfast.errors import CorruptJournal, NeedsHuman, RunError, RunFailed
-from holdfast.handle import Run
-from holdfast.history import as_time, info_of
-from holdfast.interruption import Interruption, left_safe
+from holdfast.handle.run import Run
+from holdfast.history.history import as_time, info_of
+from holdfast.history.needs import Needs, needs_of
 from holdfast.model import Kind, RunId, RunRow, Status
-from holdfast.needs import Needs, needs_of
-from holdfast.store.base import Store
-from holdfast.tracebacks import carries
+from holdfast.store.contract import Store
 from holdfast.verbs.child import Agent
 from holdfast.worker.executor import Executor
 

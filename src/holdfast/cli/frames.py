@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.base.hints import answer_hint, hint, resume_hint, send_hint
 from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, shorten, width
 from holdfast.cli.timeline import Line, fitted, timeline_lines
 from holdfast.cli.waits import needs_answer, now_of
-from holdfast.hints import answer_hint, hint, resume_hint, send_hint
-from holdfast.history import RunInfo, TimelineItem
+from holdfast.history.history import RunInfo, TimelineItem
 from holdfast.model import Status
 
 _BAR = 10

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from holdfast.base.clock import boot_id, is_of_another_boot, monotonic_us
+from holdfast.base.telemetry import warn
 from holdfast.cli.chorus import Voice
 from holdfast.cli.failure import USAGE, Failure
-from holdfast.clock import boot_id, is_of_another_boot, monotonic_us
-from holdfast.telemetry import warn
 
 _EVERY_S = 1.0
 _LONGEST = 1024

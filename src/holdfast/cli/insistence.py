@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.clock import monotonic_us
+from holdfast.base.clock import monotonic_us
 
 #: One request to stop may come as several signals: `timeout` and managers of services send one to the process and one
 #: to its group, and a terminal and a parent both pass it on. They arrive together; a person who insists takes longer.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.base.clock import now_us
 from holdfast.cli.setup import Setup
 from holdfast.cli.text import clean, duration, table, to_json
-from holdfast.clock import now_us
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pwd
 import stat
 from pathlib import Path
 
-from holdfast.store.sqlite_owners import user_name
+from holdfast.store.sqlite.owners import user_name
 
 
 def foreign_why(found: os.stat_result) -> str:

@@ -18,8 +18,8 @@ from holdfast.cli.setup import Setup, status_option
 from holdfast.cli.stores import complete_run
 from holdfast.cli.text import SHAPES, clean, count
 from holdfast.errors import HoldfastError
-from holdfast.handle import Run
-from holdfast.history import RunInfo
+from holdfast.handle.run import Run
+from holdfast.history.history import RunInfo
 from holdfast.model import FINAL, Status
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.config import has_password
-from holdfast.hints import about_store
+from holdfast.base.config import has_password
+from holdfast.base.hints import about_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 

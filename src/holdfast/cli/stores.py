@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from holdfast.base.config import Settings, store_url
 from holdfast.cli.candidates import candidates
 from holdfast.cli.failure import NOT_FOUND, Failure
 from holdfast.cli.setup import Setup
-from holdfast.config import Settings, store_url
 from holdfast.model import RunFilter
 from holdfast.store import open_store
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.cli.text import SHAPES, amount, count, duration
 from holdfast.cli.waits import now_of
-from holdfast.history import Receipt, RunInfo, TimelineItem, unrecorded_text
+from holdfast.history.history import Receipt, RunInfo, TimelineItem, unrecorded_text
 
 
 def story_of(info: RunInfo, timeline: list[TimelineItem], receipts: list[Receipt]) -> Iterator[str]:

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from holdfast.base.clock import monotonic_us
+from holdfast.base.telemetry import info, warn
 from holdfast.cli.chorus import Chorus
 from holdfast.cli.failure import FAILED, INTEGRITY, OK, USAGE
 from holdfast.cli.insistence import Insistence
-from holdfast.clock import monotonic_us
-from holdfast.telemetry import info, warn
 
 _LONG_LIFE_S = 10.0
 _FIRST_DELAY_S = 0.1

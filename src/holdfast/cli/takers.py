@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from holdfast.app import Holdfast
-from holdfast.hints import hint, resume_hint, shown_source
+from holdfast.base.hints import hint, resume_hint, shown_source
 from holdfast.journal.blocks import source_in
 from holdfast.model import RunId, Status
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from holdfast.characters import escaped
+from holdfast.base.characters import escaped
 from holdfast.model import Status
 
 _STYLES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "dim": 2, "bold": 1}

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import groupby
 
 from holdfast.cli.text import clean, duration, pad, paint, shorten, width
-from holdfast.history import TimelineItem
+from holdfast.history.history import TimelineItem
 from holdfast.model import QuestionRow
 
 MARKS = {

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from holdfast.base.clock import now_us
 from holdfast.cli.lists import due_text
-from holdfast.clock import now_us
-from holdfast.history import RunInfo, as_time
+from holdfast.history.history import RunInfo, as_time
 from holdfast.model import Status
 
 _WAITING = frozenset({Status.waiting, Status.sleeping, Status.paused, Status.in_doubt})

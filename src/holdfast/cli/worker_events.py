@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
+from holdfast.base.clock import now_us
+from holdfast.base.telemetry import log
 from holdfast.cli.setup import Setup
 from holdfast.cli.text import clean, count, duration, paint, to_json
-from holdfast.clock import now_us
-from holdfast.telemetry import log
 
 Fields = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
 from typing import Any, Final, NoReturn
 
-from holdfast.system import blake2b
+from holdfast.base.system import blake2b
 
 #: What JSON has: None, bool, int, float, str, list, dict.
 Json = Any

@@ -20,6 +20,7 @@ from operator import is_
 from typing import Any, Final
 from weakref import ref
 
+from holdfast.base.data import brisk
 from holdfast.codec.annotations import coder_for
 from holdfast.codec.coders import MISSING, Coder
 from holdfast.codec.fastjson import Json, decode, digest, encode, encode_sorted, make_decode, quote
@@ -28,7 +29,6 @@ from holdfast.codec.outside import read_outside
 from holdfast.codec.refusal import type_name
 from holdfast.codec.swift import encode_swiftly
 from holdfast.codec.text import LARGE, UNSURE, Levels, in_order, to_text_and_levels
-from holdfast.data import brisk
 from holdfast.errors import Undecodable, UsageError
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
+from holdfast.base.data import brisk
 from holdfast.codec.fastjson import Json, encode
 from holdfast.codec.later import DECIMAL, FRACTION, PATH, REAL_PATH, UUID, ZONE_INFO, Later
 from holdfast.codec.refusal import Refused, class_name, part, type_name
-from holdfast.data import brisk
 
 if TYPE_CHECKING:
     from fractions import Fraction

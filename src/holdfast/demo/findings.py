@@ -13,9 +13,9 @@ from email.utils import parsedate_to_datetime
 from signal import SIGKILL
 from typing import Any
 
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.demo.story import RUN_ID, DemoFailed, Ended, Places, lines_of
-from holdfast.history import receipts_of
+from holdfast.history.history import receipts_of
 from holdfast.journal.verification import Verification, verify
 from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
 from holdfast.store import open_store

@@ -20,9 +20,9 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any, Protocol
 
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.history import TimelineItem, receipts_of, timeline_of
+from holdfast.history.history import TimelineItem, receipts_of, timeline_of
 from holdfast.model import OUTCOMES, Kind, Record, RunId, RunRow
 from holdfast.store import open_store
 

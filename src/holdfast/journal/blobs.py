@@ -9,7 +9,7 @@ from holdfast.codec import blob_digest
 from holdfast.errors import Unserialisable
 from holdfast.journal.integrity import check_blob
 from holdfast.model import LARGEST_BLOB, RunId
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 
 
 def spilled(text: str) -> tuple[str, tuple[str, bytes]]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.hints import hint, resume_hint
+from holdfast.base.hints import hint, resume_hint
 from holdfast.journal.mismatches import MISMATCH
 from holdfast.model import Kind, Record
 

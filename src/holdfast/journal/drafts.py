@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.data import mutable
+from holdfast.base.data import mutable
 
 #: (kind, key, name, attempt, tick, at, took, args_digest, args, payload)
 Draft = tuple[str, str, str, int, int, int, int, str, "str | None", "str | None"]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from holdfast.base.hints import hint
 from holdfast.codec import blob_digest
 from holdfast.codec.fastjson import encode_sorted
 from holdfast.errors import CorruptJournal
-from holdfast.hints import hint
 from holdfast.model import Mail, QuestionRow, Record, RunId, RunRow
 
 HASH_BYTES = 16

@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.clock import monotonic_us, now_us
-from holdfast.config import Settings
+from holdfast.base.clock import monotonic_us, now_us
+from holdfast.base.config import Settings
 from holdfast.errors import Unserialisable
 from holdfast.journal.blobs import spilled
 from holdfast.journal.drafts import Draft, OpenCall
 from holdfast.journal.integrity import record_hash, seal_row
 from holdfast.model import Append, Applied, Kind, Letter, Record, RunRow, Status
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 
 _BATCH = 250
 #: Kinds whose payload is a value that may be large; the other payloads are read when the journal is.

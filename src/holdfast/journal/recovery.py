@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from holdfast.data import data
+from holdfast.base.data import data
 
 #: Proofs that a former owner cannot act any more. An expired lease alone is none: the process may only sleep. Nor is a
 #: session that another machine lost: it may only be cut off.

@@ -21,7 +21,7 @@ from enum import Enum
 from types import CodeType
 from typing import Any, Protocol
 
-from holdfast.shields import Kept
+from holdfast.base.shields import Kept
 
 
 class Quiet(Enum):

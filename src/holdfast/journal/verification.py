@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from holdfast.data import data
+from holdfast.base.data import data
 from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.integrity import check_blob, check_mail, check_records, check_row
 from holdfast.journal.tombstones import is_empty
 from holdfast.model import RunId, RunRow, Status
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 
 _BLOBS_AT_ONCE = 20
 

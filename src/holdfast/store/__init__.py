@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.config import Settings, checked_url
+from holdfast.base.config import Settings, checked_url
 from holdfast.errors import UsageError
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 
 _POSTGRES = ("postgresql://", "postgres://")
 
@@ -14,7 +14,7 @@ def open_store(url: str, *, settings: Settings) -> Store:
     url = checked_url(url)
     if url.startswith(_POSTGRES):
         try:
-            from holdfast.store.postgres import PostgresStore
+            from holdfast.store.postgres.store import PostgresStore
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != "asyncpg":
                 raise
@@ -22,7 +22,7 @@ def open_store(url: str, *, settings: Settings) -> Store:
                 "A PostgreSQL store needs the driver asyncpg, which is not installed: pip install 'holdfast[postgres]'"
             ) from error
         return PostgresStore(url, settings=settings)
-    from holdfast.store.sqlite import SqliteStore
+    from holdfast.store.sqlite.store import SqliteStore
 
     if "://" in url and not url.startswith("sqlite:///"):
         raise UsageError(

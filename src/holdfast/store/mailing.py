@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from holdfast.data import brisk
+from holdfast.base.data import brisk
 from holdfast.errors import HoldfastError, RunNotFound
 from holdfast.model import Known, Mail, QuestionState, RunId, RunRow, Sent, Wake
 from holdfast.store import rows

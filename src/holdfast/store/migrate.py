@@ -12,8 +12,8 @@ from importlib import resources
 
 import apsw
 
-from holdfast import clock, faults
-from holdfast.data import data
+from holdfast.base import clock, faults
+from holdfast.base.data import data
 from holdfast.errors import SchemaTooNew
 from holdfast.store.queries import load_queries
 

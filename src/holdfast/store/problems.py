@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.data import data
+from holdfast.base.data import data
 
 
 class Concern(StrEnum):

@@ -1,4 +1,4 @@
-"""Between the data of model.py and what is bound to and read from a database; the same for all of them."""
+"""Between the data of `model` and what is bound to and read from a database; the same for all of them."""
 
 from __future__ import annotations
 

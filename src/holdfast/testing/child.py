@@ -29,11 +29,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from holdfast import faults
 from holdfast.app import Holdfast
-from holdfast.config import Settings, store_url
+from holdfast.base import faults
+from holdfast.base.config import Settings, store_url
 from holdfast.errors import CorruptJournal, HoldfastError, RunError, UsageError
-from holdfast.history import RunInfo
+from holdfast.history.history import RunInfo
 from holdfast.model import Status
 from holdfast.store import open_store
 from holdfast.testing.parking import open_waits
@@ -125,8 +125,8 @@ class _Family:
 def _warm_up() -> None:
     """Load once what each process would load when it has begun to work."""
     open_store("warm.db", settings=Settings())  # the driver and the queries; opens nothing
-    for name in ("schedules", "triggers"):
-        importlib.import_module(f"holdfast.worker.{name}")
+    for name in ("schedules.schedules", "triggers"):
+        importlib.import_module(f"holdfast.automation.{name}")
     for _ in tokenize.generate_tokens(io.StringIO().readline):  # compiles what it finds tokens with
         pass
 

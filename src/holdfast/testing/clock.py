@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Final
 
-from holdfast import clock
 from holdfast.app import Holdfast
+from holdfast.base import clock
 from holdfast.errors import UsageError
 from holdfast.journal.stillness import Quiet
 from holdfast.model import RunFilter, Status

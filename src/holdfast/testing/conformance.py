@@ -29,7 +29,7 @@ from holdfast.model import (
     ThreadId,
     WorkerId,
 )
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.testing import conformance_landing, conformance_mail, conformance_retention, conformance_waiting
 from holdfast.testing.samples import (
     ALICE,

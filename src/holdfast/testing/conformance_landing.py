@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.model import Applied, Kind, Landing, RunId
-from holdfast.store.base import Store, UserTransaction
+from holdfast.store.contract import Store, UserTransaction
 from holdfast.testing.samples import ALICE, Case, MakeStore, append, extend, new_run, opened
 
 _FIRST = Landing(RunId("r_1"), "hf-1", 1)

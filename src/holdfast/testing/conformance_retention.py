@@ -18,7 +18,7 @@ from holdfast.model import (
     Status,
     Whole,
 )
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.testing.samples import (
     ALICE,
     BOB,

@@ -8,7 +8,7 @@ from collections import Counter
 
 from holdfast.errors import RunFinished
 from holdfast.model import Applied, Claim, Kind, Letter, Limit, Loaded, RunId, RunRow, Sent, Status, WorkerId
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.store.lines import place
 from holdfast.testing.samples import (
     ALICE,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.sqlite_files import APPLICATION_ID, read_header
+from holdfast.store.sqlite.files import APPLICATION_ID, read_header
 from holdfast.testing.invariants import check_history
 
 __all__ = ["histories_hold", "pytest_configure"]

@@ -23,14 +23,14 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.errors import CorruptJournal, HoldfastError
-from holdfast.history import note_of
+from holdfast.history.history import note_of
 from holdfast.journal.tombstones import is_empty
 from holdfast.journal.verification import verify
 from holdfast.model import FINAL, OUTCOMES, Kind, Mail, Record, RunFilter, RunRow, Status, WorkerId
 from holdfast.store import open_store
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.testing.invariants_effects import effect_violations
 from holdfast.testing.ledger import Ledger, LedgerLine
 from holdfast.testing.reading import in_own_loop

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.history import note_of
+from holdfast.history.history import note_of
 from holdfast.model import OUTCOMES, Kind, Record, Status
 
 _SAGA = "hf.saga"

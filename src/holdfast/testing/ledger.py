@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from holdfast.errors import UsageError
 from holdfast.verbs.values import this_step
 

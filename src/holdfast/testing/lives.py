@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.errors import HoldfastError
-from holdfast.history import timeline_of
+from holdfast.history.history import timeline_of
 from holdfast.model import Kind
 from holdfast.testing.ledger import VARIABLE, Ledger
 from holdfast.testing.reading import read_run

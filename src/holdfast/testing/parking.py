@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from holdfast.model import RunFilter, Status
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.testing.reading import read
 
 _PARKED = frozenset({Status.waiting, Status.in_doubt, Status.paused})

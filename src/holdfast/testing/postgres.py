@@ -28,8 +28,8 @@ from types import TracebackType
 from typing import Literal
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from holdfast.base.ids import new_uuid
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.ids import new_uuid
 from holdfast.testing import watchdog
 
 #: Url of a database on an existing server, of a role that may create others.

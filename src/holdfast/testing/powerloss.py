@@ -28,8 +28,8 @@ import apsw
 
 from holdfast.errors import HoldfastError
 from holdfast.model import Append, Applied, Claim, Kind, RunRow
-from holdfast.store.base import Store
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.contract import Store
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import samples
 
 _SECTOR = 512

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast.config import Settings
+from holdfast.base.config import Settings
 from holdfast.errors import RunNotFound
 from holdfast.journal.blobs import stored_text
 from holdfast.model import Record, RunId, RunRow
 from holdfast.store import open_store
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 
 T = TypeVar("T")
 

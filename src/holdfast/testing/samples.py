@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from holdfast import clock, ids
+from holdfast.base import clock, ids
 from holdfast.model import (
     Append,
     Applied,
@@ -26,7 +26,7 @@ from holdfast.model import (
     Worker,
     WorkerId,
 )
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 
 MakeStore = Callable[[], Store]
 #: Something that every store must do.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.app import connect
-from holdfast.people import InDoubt
-from holdfast.settling import Verdict
+from holdfast.handle.people import InDoubt
 from holdfast.testing.reading import in_own_loop
+from holdfast.verbs.effect.settling import Verdict
 
 
 def resolve(

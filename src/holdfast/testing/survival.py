@@ -1,6 +1,6 @@
 """Kill an agent at every crash point, resume it, and compare with a run that nobody killed.
 
-First the agent runs undisturbed, and notes each crash point that it passes (`holdfast.faults`). Where it waits for
+First the agent runs undisturbed, and notes each crash point that it passes (`holdfast.base.faults`). Where it waits for
 somebody its process ends, `drive` does what that somebody would, and the next process goes on: a life has as many
 stages as it takes. Then, for each point, it lives again in a fresh store: killed with SIGKILL in the stage where the
 point is passed, resumed by a new process until it ends. Recovery passes points of its own (a claim, a settlement); a
@@ -27,8 +27,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from holdfast import faults
-from holdfast.clock import monotonic_us
+from holdfast.base import faults
+from holdfast.base.clock import monotonic_us
 from holdfast.codec import decode_error
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import Kind, Record, RunRow, Status
@@ -242,7 +242,7 @@ class _Sweep:
         """Run without a crash; the crash points that its processes passed and that are wanted."""
         unknown = [w for w in wanted or () if not fnmatch.filter(faults.POINTS, w.partition("@")[0])]
         if unknown:
-            raise UsageError(f"points=: there is no crash point {', '.join(unknown)}; see holdfast.faults.POINTS.")
+            raise UsageError(f"points=: there is no crash point {', '.join(unknown)}; see holdfast.base.faults.POINTS.")
         attempt, life, row = self._live(())
         if row is not None and not row.status.is_final and not attempt.problems:
             attempt.problems.append(_unhelped(row))

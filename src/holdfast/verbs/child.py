@@ -18,8 +18,18 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from holdfast import faults
-from holdfast.calls import (
+from holdfast.base import faults
+from holdfast.base.clock import due_us, in_seconds, monotonic_us
+from holdfast.base.data import data
+from holdfast.base.shields import Shield, go_on_with
+from holdfast.base.source_code import code_of
+from holdfast.base.system import blake2b
+from holdfast.codec import Coder, Input, bind_input, coder_for, decode_input, digest, encode_error, result_annotation
+from holdfast.durations import Duration
+from holdfast.errors import ConflictingStart, Fenced, NotInRun, RunError, UsageError
+from holdfast.journal.replay import CHILD_ENDED
+from holdfast.model import Kind, RunId, ThreadId
+from holdfast.running.calls import (
     answer,
     checked_name,
     clean_up,
@@ -29,24 +39,14 @@ from holdfast.calls import (
     remember_key,
     to_its_end,
 )
-from holdfast.clock import due_us, in_seconds, monotonic_us
-from holdfast.codec import Coder, Input, bind_input, coder_for, decode_input, digest, encode_error, result_annotation
-from holdfast.data import data
-from holdfast.durations import Duration
-from holdfast.errors import ConflictingStart, Fenced, NotInRun, RunError, UsageError
-from holdfast.forgotten import tell_run
-from holdfast.journal.replay import CHILD_ENDED
-from holdfast.model import Kind, RunId, ThreadId
-from holdfast.pending import block_child, until_cancelled
-from holdfast.scopes import Scope, check_branch, in_branch, scope_or_none
-from holdfast.shields import Shield, go_on_with
-from holdfast.source_code import code_of
-from holdfast.system import blake2b
+from holdfast.running.forgotten import tell_run
+from holdfast.running.pending import block_child, until_cancelled
+from holdfast.running.scopes import Scope, check_branch, in_branch, scope_or_none
 
 if TYPE_CHECKING:
-    from holdfast.context import RunContext
-    from holdfast.handle import Run
+    from holdfast.handle.run import Run
     from holdfast.journal.replay import Entry
+    from holdfast.running.context import RunContext
 
 P = ParamSpec("P")
 R = TypeVar("R")

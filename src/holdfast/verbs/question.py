@@ -15,25 +15,25 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from holdfast.calls import answer, explicit_key, remember_key, to_its_end
-from holdfast.clock import due_us, now_us
+from holdfast.base.clock import due_us, now_us
+from holdfast.base.data import data
+from holdfast.base.hints import hint
+from holdfast.base.shields import go_on_with
 from holdfast.codec import Coder, coder_for, digest, encode_error, read_outside
 from holdfast.codec.schema import schema_of
-from holdfast.data import data
 from holdfast.durations import Duration
 from holdfast.errors import Declined, Fenced, Undecodable, UsageError
-from holdfast.hints import hint
 from holdfast.journal.integrity import seal_question
 from holdfast.model import Kind, QuestionRow, QuestionState
-from holdfast.pending import until_cancelled
-from holdfast.scopes import Scope, in_branch
-from holdfast.shields import go_on_with
-from holdfast.waits import WaitCall, waiting
+from holdfast.running.calls import answer, explicit_key, remember_key, to_its_end
+from holdfast.running.pending import until_cancelled
+from holdfast.running.scopes import Scope, in_branch
+from holdfast.running.waits import WaitCall, waiting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
-    from holdfast.context import RunContext
+    from holdfast.running.context import RunContext
 
 T = TypeVar("T")
 

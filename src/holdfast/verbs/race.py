@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.model import Kind
-from holdfast.scopes import in_branch
+from holdfast.running.scopes import in_branch
 
 T = TypeVar("T")
 T1 = TypeVar("T1")

@@ -18,16 +18,16 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast import faults
-from holdfast.clock import now_us
+from holdfast.base import faults
+from holdfast.base.clock import now_us
+from holdfast.base.shields import Shield
 from holdfast.journal.drafts import OpenCall
 from holdfast.model import Kind
-from holdfast.scopes import Scope, in_branch
-from holdfast.shields import Shield
+from holdfast.running.scopes import Scope, in_branch
 
 if TYPE_CHECKING:
-    from holdfast.context import RunContext
     from holdfast.journal.replay import Entry
+    from holdfast.running.context import RunContext
 
 _NAME = "hf.saga"
 

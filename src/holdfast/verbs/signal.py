@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from holdfast.calls import answer, remember_key
-from holdfast.clock import due_us
+from holdfast.base.clock import due_us
+from holdfast.base.data import data
 from holdfast.codec import Coder, coder_for, encode_error, read_outside
-from holdfast.data import data
 from holdfast.durations import Duration
 from holdfast.errors import Undecodable, UsageError
 from holdfast.model import Kind, Mail
-from holdfast.pending import until_cancelled
-from holdfast.scopes import Scope, in_branch
-from holdfast.waits import WaitCall, waiting
+from holdfast.running.calls import answer, remember_key
+from holdfast.running.pending import until_cancelled
+from holdfast.running.scopes import Scope, in_branch
+from holdfast.running.waits import WaitCall, waiting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
-    from holdfast.context import RunContext
+    from holdfast.running.context import RunContext
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -11,9 +11,16 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
 
-from holdfast import faults
-from holdfast.branches import durable_function
-from holdfast.calls import (
+from holdfast.base import faults
+from holdfast.base.clock import monotonic_us, now_us
+from holdfast.base.tracebacks import trimmed
+from holdfast.codec import encode_call, encode_error, roundtrip_error
+from holdfast.durations import Duration
+from holdfast.errors import HoldfastError, RetryLater
+from holdfast.journal.drafts import OpenCall
+from holdfast.model import Kind
+from holdfast.running.branches import durable_function
+from holdfast.running.calls import (
     Body,
     BoundCall,
     CallMethod,
@@ -27,20 +34,13 @@ from holdfast.calls import (
     refuse_result,
     remember_key,
 )
-from holdfast.clock import monotonic_us, now_us
-from holdfast.codec import encode_call, encode_error, roundtrip_error
-from holdfast.durations import Duration
-from holdfast.errors import HoldfastError, RetryLater
-from holdfast.journal.drafts import OpenCall
-from holdfast.model import Kind
-from holdfast.pending import until_cancelled
-from holdfast.raising import raised
-from holdfast.scopes import Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
-from holdfast.tracebacks import trimmed
+from holdfast.running.pending import until_cancelled
+from holdfast.running.raising import raised
+from holdfast.running.scopes import Scope, StepInfo, body_scope, check_branch, enter, leave, scope_or_none
 
 if TYPE_CHECKING:
-    from holdfast.context import RunContext
     from holdfast.journal.replay import Entry
+    from holdfast.running.context import RunContext
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -8,21 +8,21 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from holdfast.calls import answer, clean_up, elapsed_us
-from holdfast.clock import in_seconds, monotonic_us, now_us
+from holdfast.base.clock import in_seconds, monotonic_us, now_us
 from holdfast.codec import coder_for
 from holdfast.durations import Duration, no_duration
 from holdfast.errors import UsageError
 from holdfast.journal.drafts import OpenCall
 from holdfast.model import Kind
-from holdfast.pending import until_cancelled
-from holdfast.scopes import Scope, in_branch, outside, scope_or_none
-from holdfast.waits import waiting
+from holdfast.running.calls import answer, clean_up, elapsed_us
+from holdfast.running.pending import until_cancelled
+from holdfast.running.scopes import Scope, in_branch, outside, scope_or_none
+from holdfast.running.waits import waiting
 
 if TYPE_CHECKING:
-    from holdfast.context import RunContext
-    from holdfast.host import Timer
     from holdfast.journal.replay import Entry
+    from holdfast.running.context import RunContext
+    from holdfast.running.host import Timer
 
 _NAME = "hf.timeout"
 _SLEEP = "hf:sleep"

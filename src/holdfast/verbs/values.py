@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
-from holdfast.clock import now_us
-from holdfast.data import data
+from holdfast.base.clock import now_us
+from holdfast.base.data import data
+from holdfast.base.ids import new_uuid
 from holdfast.errors import NotInRun, UsageError
-from holdfast.ids import new_uuid
 from holdfast.model import SCHEDULED_AT, TAGS, Kind
-from holdfast.scopes import Scope, StepInfo, in_branch, scope_or_none
+from holdfast.running.scopes import Scope, StepInfo, in_branch, scope_or_none
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from holdfast.journal.integrity import seal_row
 from holdfast.model import UNBEGUN, Claim, RunId, RunRow, Status, WorkerId
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.worker.queues import Queues, QueueState, limits, permitted, starts
 
 

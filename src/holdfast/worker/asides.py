@@ -13,13 +13,13 @@ import json
 from collections import deque
 from typing import Any
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.codec import coder_for, encode_error, read_outside, result_annotation
-from holdfast.context import ASIDE, RunContext
 from holdfast.errors import HoldfastError
 from holdfast.model import OUTCOMES, Kind
-from holdfast.raising import raised
-from holdfast.scopes import Scope, enter, outside
+from holdfast.running.context import ASIDE, RunContext
+from holdfast.running.raising import raised
+from holdfast.running.scopes import Scope, enter, outside
 from holdfast.verbs.child import Agent, MainLine
 
 END = ".end"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast import control
-from holdfast.clock import AN_HOUR_US, is_ahead, monotonic_us, now_us
+from holdfast.base.clock import AN_HOUR_US, is_ahead, monotonic_us, now_us
+from holdfast.base.telemetry import warn
+from holdfast.control import control
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.host import Timer
 from holdfast.model import FINAL, RunFilter, RunId, RunRow, Status
-from holdfast.telemetry import warn
+from holdfast.running.host import Timer
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
 from holdfast.worker.jumps import Jumps

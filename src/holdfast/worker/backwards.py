@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast import control
-from holdfast.data import brisk
+from holdfast.base.data import brisk
+from holdfast.base.telemetry import warn
+from holdfast.control import control
 from holdfast.journal.journal import Journal
 from holdfast.journal.tombstones import is_elsewhere, is_empty
 from holdfast.model import Kind, Record, RunId, RunRow, Status
-from holdfast.store.base import Store
-from holdfast.telemetry import warn
+from holdfast.store.contract import Store
 
 WHY = "history went backwards"
 _SHOWN = 20  # effects in a sentence, and of a run that is not executed any more

@@ -10,10 +10,10 @@ import asyncio
 import json
 from typing import Any
 
-from holdfast import faults
-from holdfast.context import RunContext, is_handler
+from holdfast.base import faults
 from holdfast.model import Kind
-from holdfast.scopes import outside
+from holdfast.running.context import RunContext, is_handler
+from holdfast.running.scopes import outside
 
 CANCEL = "hf:cancel"
 

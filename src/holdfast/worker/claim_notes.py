@@ -7,9 +7,9 @@ import platform
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.clock import now_us
+from holdfast.base.clock import now_us
 from holdfast.model import RunRow, WorkerId
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.verbs.child import Agent
 from holdfast.version import VERSION
 from holdfast.worker.leases import Lease

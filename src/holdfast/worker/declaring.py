@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.codec import defaults_of, first_annotation, first_parameter
 from holdfast.codec.schema import schema_of
 from holdfast.model import Definition
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.verbs.child import Agent
 
 KIND = "agent"

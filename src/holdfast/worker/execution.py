@@ -9,19 +9,20 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from holdfast import control, faults, letters
-from holdfast.clock import now_us, ready_us
+from holdfast.base import faults
+from holdfast.base.clock import now_us, ready_us
+from holdfast.base.telemetry import warn
 from holdfast.codec import decode_input, encode_error
-from holdfast.context import RunContext
+from holdfast.control import control, letters
 from holdfast.errors import CorruptJournal, HoldfastError, StoreError, Undecodable
-from holdfast.host import Host
 from holdfast.journal.integrity import check_mail
 from holdfast.journal.mismatches import mismatch
 from holdfast.journal.stillness import Quiet
 from holdfast.model import Applied, Kind, Mail, Record, RunRow, Status
-from holdfast.raising import is_from_outside, raised
-from holdfast.scopes import Scope, enter, outside
-from holdfast.telemetry import warn
+from holdfast.running.context import RunContext
+from holdfast.running.host import Host
+from holdfast.running.raising import is_from_outside, raised
+from holdfast.running.scopes import Scope, enter, outside
 from holdfast.verbs.child import Agent
 from holdfast.verbs.timer import timeout
 from holdfast.worker.asides import Asides
@@ -35,9 +36,8 @@ _PARK_GRACE_S = 0.02
 SHORT_WAIT_US = 1_000_000  # not worth leaving memory for
 _LONGEST_LOOK_S = 1.0
 _LOOK_TURNS = 4  # from a callback to what the code does about it
-_ENDING_POLL_S = 0.1
+_ENDING_POLL_S, _BODY_POLL_S = 0.1, 0.01
 _TEAR_DOWN_S = 5.0
-_BODY_POLL_S = 0.01
 
 
 class WorkerHost(Host, Protocol):

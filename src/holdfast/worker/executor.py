@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from holdfast import control, forgotten
-from holdfast.branches import install
-from holdfast.config import Settings
-from holdfast.context import RunContext
+from holdfast.base.config import Settings
+from holdfast.base.hints import resume_hint
+from holdfast.base.telemetry import info, warn
+from holdfast.control import control
 from holdfast.errors import CorruptJournal, HoldfastError, RunNotFound, StoreError, UsageError
-from holdfast.handle import Run
-from holdfast.hints import resume_hint
+from holdfast.handle.run import Run
 from holdfast.journal.blobs import blob_in
 from holdfast.journal.blocks import source_in
 from holdfast.journal.integrity import check_blob, check_records, check_row
@@ -36,8 +35,10 @@ from holdfast.model import (
     ThreadId,
     WorkerId,
 )
-from holdfast.store.base import Store
-from holdfast.telemetry import info, warn
+from holdfast.running import forgotten
+from holdfast.running.branches import install
+from holdfast.running.context import RunContext
+from holdfast.store.contract import Store
 from holdfast.verbs.child import Agent, Call, ChildStart
 from holdfast.worker.admission import Admission
 from holdfast.worker.backwards import Pasts

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast import system
-from holdfast.config import HIDDEN, URL, store_url
-from holdfast.telemetry import warn
+from holdfast.base import system
+from holdfast.base.config import HIDDEN, URL, store_url
+from holdfast.base.telemetry import warn
 
 _PROC = Path("/proc/self")
 _ENV_START = 47  #: field 50 of /proc/self/stat, counted from behind the program's name

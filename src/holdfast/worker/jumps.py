@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast import clock
-from holdfast.telemetry import info, warn
+from holdfast.base import clock
+from holdfast.base.telemetry import info, warn
 
 #: How long a clock that has jumped must stay where it is to be believed.
 _SETTLE_US: Final = 60 * 1_000_000

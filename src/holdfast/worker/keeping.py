@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.context import RunContext
+from holdfast.base.telemetry import warn
 from holdfast.journal.stillness import Quiet
 from holdfast.model import Kind
-from holdfast.own_waits import places_outside, where_it_waits
-from holdfast.telemetry import warn
+from holdfast.running.context import RunContext
+from holdfast.running.own_waits import places_outside, where_it_waits
 
 _PAUSED_S = 2.0
 _TIMER = "own timer"

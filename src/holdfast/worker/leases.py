@@ -17,12 +17,12 @@ import sys
 import threading
 from contextlib import suppress
 
-from holdfast.clock import boot_id, monotonic_us, now_us
-from holdfast.config import Settings
-from holdfast.ids import new_worker_id
+from holdfast.base.clock import boot_id, monotonic_us, now_us
+from holdfast.base.config import Settings
+from holdfast.base.ids import new_worker_id
+from holdfast.base.telemetry import info, warn
 from holdfast.model import Worker, WorkerId
-from holdfast.store.base import Store
-from holdfast.telemetry import info, warn
+from holdfast.store.contract import Store
 from holdfast.worker.stalls import Blocked, Watch, blocking
 
 _BEAT_S = 0.25

@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.telemetry import warn
 from holdfast.durations import Duration, length_s
 from holdfast.errors import StoreError, UsageError
-from holdfast.history import as_time
+from holdfast.history.history import as_time
 from holdfast.model import UNBEGUN, Definition, Limit, RunRow, Status
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.store.lines import place
-from holdfast.telemetry import warn
 
 KIND = "queue"
 _FRESH_US = 1_000_000

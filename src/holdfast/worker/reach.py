@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.clock import monotonic_us
+from holdfast.base.clock import monotonic_us
+from holdfast.base.telemetry import info, warn
 from holdfast.errors import StoreError
-from holdfast.store.base import Store
-from holdfast.telemetry import info, warn
+from holdfast.store.contract import Store
 
 _PATIENCE_S = 1.0
 _SAY_AGAIN_US = 30_000_000

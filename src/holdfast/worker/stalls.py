@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from holdfast.data import data
-from holdfast.scopes import Scope, StepInfo, scope_in
-from holdfast.telemetry import info, warn
-from holdfast.tracebacks import PACKAGE
+from holdfast.base.data import data
+from holdfast.base.telemetry import info, warn
+from holdfast.base.tracebacks import PACKAGE
+from holdfast.running.scopes import Scope, StepInfo, scope_in
 
 _OWN = PACKAGE + os.sep
 _ASYNCIO = str(Path(asyncio.__file__).parent) + os.sep

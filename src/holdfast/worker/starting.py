@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from holdfast.clock import now_us, ready_us
+from holdfast.base.clock import now_us, ready_us
+from holdfast.base.data import brisk
+from holdfast.base.ids import new_run_ids
 from holdfast.codec import Input
 from holdfast.codec.fastjson import decode, encode
-from holdfast.data import brisk
 from holdfast.errors import ConflictingStart, UsageError
-from holdfast.ids import new_run_ids
 from holdfast.journal.blobs import spilled, stored_text
 from holdfast.journal.integrity import first_hash, record_hash, seal_row
 from holdfast.model import SCHEDULED_AT, TAGS, UNBEGUN, Append, Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
-from holdfast.store.base import Store
+from holdfast.store.contract import Store
 from holdfast.verbs.child import Call
 from holdfast.version import VERSION
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast import control
-from holdfast.clock import monotonic_us
+from holdfast.base.clock import monotonic_us
+from holdfast.base.telemetry import warn
+from holdfast.control import control
 from holdfast.model import RunId, WorkerId
-from holdfast.store.base import Store
-from holdfast.telemetry import warn
+from holdfast.store.contract import Store
 from holdfast.worker.backwards import Pasts, block_if_backwards
 
 _PATIENCE_US = 2_000_000

@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-from holdfast import clock
+from holdfast.base import clock
 
 #: How long a jump of the wall clock may go unnoticed.
 _LOOK_S: Final = 1.0

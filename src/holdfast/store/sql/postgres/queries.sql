@@ -2,7 +2,7 @@
 -- `-- name:` starts a query, `-- fragment:` a piece that others include as {name}; the next comment says its purpose.
 -- [[ … ]] around a row of parameters means: repeated, with commas, and numbered on, for as many rows as are bound.
 -- {schema} is the schema that the tables are in. Names of PostgreSQL's own are found through the search_path that every
--- connection of ours has (see postgres_path.py); what is executed on a connection of the user's is qualified.
+-- connection of ours has (see store/postgres/path.py); what is executed on a connection of the user's is qualified.
 --
 -- Names are those of SQLite's queries where the thing is the same. They differ in this: a write of several statements
 -- is a function of the database (see the migrations), because each statement of its own would be a trip to the server

@@ -1,0 +1,1 @@
+"""What starts runs by itself: schedules, triggers, the outbox of a user's transaction."""

@@ -1,0 +1,1 @@
+"""One command per file, imported when it is used."""

@@ -1,0 +1,175 @@
+"""`holdfast copy`"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import click
+
+from holdfast.base.config import Settings
+from holdfast.cli.bars import Bar
+from holdfast.cli.clients import complete_agent
+from holdfast.cli.failure import CONFLICT, INTEGRITY, OK, USAGE, Failure
+from holdfast.cli.lists import Listed, line_of, show_list
+from holdfast.cli.setup import Setup, command, status_option, warn_of_password
+from holdfast.cli.stores import check_exists, complete_run
+from holdfast.cli.text import clean, count, to_json
+from holdfast.control import control
+from holdfast.control.upkeep.moving import Carrier, Outcome, Transfer
+from holdfast.model import FINAL, RunRow, Status
+from holdfast.store import open_store
+from holdfast.store.contract import Store
+
+_MARKS = {
+    Outcome.copied: ("✔", "green"),
+    Outcome.moved: ("✔", "green"),
+    Outcome.there: ("✔", "dim"),
+    Outcome.refused: ("▲", "yellow"),
+    Outcome.conflict: ("✖", "red"),
+    Outcome.damaged: ("⛔", "red"),
+}
+_CODES = {Outcome.refused: CONFLICT, Outcome.conflict: CONFLICT, Outcome.damaged: INTEGRITY}
+_AT_ONCE = 100
+_EXPLAINED = 5  #: a table has no room for why a run was refused
+
+
+@command("copy")
+@click.argument("from_url", metavar="FROM")
+@click.argument("to_url", metavar="TO")
+@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
+@click.option("--agent", metavar="NAME", shell_complete=complete_agent, help="All runs of an agent.")
+@status_option(Status, "All runs that stand so")
+@click.option("--move", is_flag=True, help="Take the runs away from FROM; the only way for unfinished ones.")
+@click.option("--seize", is_flag=True, help="With --move: also runs that a live worker has. It can write nothing more.")
+@click.option(
+    "--definitions", is_flag=True, help="Also queues, rules of retention, and (paused) schedules and triggers."
+)
+def copy_command(
+    setup: Setup,
+    from_url: str,
+    to_url: str,
+    runs: tuple[str, ...],
+    agent: str | None,
+    statuses: tuple[str, ...],
+    move: bool,
+    seize: bool,
+    definitions: bool,
+) -> int:
+    """Copy runs from one store to another, or move them.
+
+    FROM and TO are paths, sqlite:///PATH or postgresql://… . Runs come verbatim, with ids, hashes, messages and
+    questions, and are compared with the original before it is said that they are there. Without RUN and filters, all
+    that have ended (with --move: all). An unfinished run is moved, never copied: in two stores it would run twice. It
+    goes on in TO as it stood, with its family. Cut off, the same command goes on. Exit code 5: something was refused,
+    or TO has another run with this id; 6: stored data is damaged. Piped, lines of: run, status, what happened, agent,
+    detail.
+
+    \b
+    holdfast copy old.db postgresql://me@db/agents r7 --move
+    holdfast copy old.db new.db --agent letter --status done
+    """
+    if runs and (agent or statuses):
+        raise Failure("Name the runs, or give --agent or --status; not both.", USAGE)
+    if seize and not move:
+        raise Failure("--seize is for --move: a copy takes nothing from anybody.", USAGE)
+    warn_of_password("FROM or TO", from_url, to_url)
+    check_exists(Setup(db=from_url))
+    named = frozenset(map(Status, statuses)) or None
+
+    async def work() -> tuple[list[Transfer], list[tuple[str, str, Outcome]]]:
+        async with _opened(from_url, read_only=not move) as from_, _opened(to_url, read_only=False) as to:
+            carrier = Carrier(from_, to, seize=seize)
+            if move:
+                await carrier.check_two()
+            wanted = [await control.find(from_, given) for given in runs]
+            if not runs and not (definitions and not (agent or named)):
+                every = named or (None if move else FINAL)
+                wanted = [row async for row in carrier.chosen(agent=agent, statuses=every)]
+            made = await carrier.copy_definitions() if definitions else []
+            return await _carried(carrier, wanted, move=move), made
+
+    transfers, made = asyncio.run(work())
+    _show(setup, transfers, made)
+    codes = [_CODES[each.outcome] for each in transfers if each.outcome in _CODES]
+    codes += [CONFLICT for _, _, outcome in made if outcome is Outcome.conflict]
+    return max(codes, default=OK)
+
+
+@asynccontextmanager
+async def _opened(url: str, *, read_only: bool) -> AsyncIterator[Store]:
+    store = open_store(url, settings=Settings())
+    await store.open(read_only=read_only)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _carried(carrier: Carrier, rows: Sequence[RunRow], *, move: bool) -> list[Transfer]:
+    bar = Bar(len(rows), "run")
+    done: dict[str, Transfer] = {}
+    try:
+        for start in range(0, len(rows), 1 if move else _AT_ONCE):
+            if not move:
+                done |= {each.run_id: each for each in await carrier.copy(rows[start : start + _AT_ONCE])}
+            elif rows[start].id not in done:  # else it came with its family
+                done |= {each.run_id: each for each in await carrier.move(rows[start])}
+            bar(len(done))
+    finally:
+        bar.wipe()
+    return list(done.values())
+
+
+def _show(setup: Setup, transfers: Sequence[Transfer], made: Sequence[tuple[str, str, Outcome]]) -> None:
+    if setup.is_json:
+        print(
+            to_json(
+                {
+                    "items": [_facts(each) for each in transfers],
+                    "definitions": [
+                        {"kind": kind, "name": name, "outcome": outcome.value} for kind, name, outcome in made
+                    ],
+                }
+            )
+        )
+        return
+    told = Counter(each.outcome.value for each in transfers)
+    show_list(
+        setup,
+        [_listed(each) for each in transfers],
+        head=("WHAT HAPPENED", "RUN", "AGENT", "STATUS", ""),
+        flexible=4,
+        nothing="No run to copy." if not made else "",
+        footer=f"{count(len(transfers), 'run')}: " + " · ".join(f"{n} {text}" for text, n in told.most_common()),
+    )
+    if setup.is_table:
+        for detail in list(dict.fromkeys(each.detail for each in transfers if each.detail))[:_EXPLAINED]:
+            runs = [each.run_id for each in transfers if each.detail == detail]
+            more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+            print(clean(f"{runs[0]}{more}: {detail}.", one_line=True), file=sys.stderr)
+    for kind, name, outcome in made:
+        if setup.is_table:
+            print(clean(f"  {_MARKS[outcome][0]} {kind} {name}: {outcome.value}", one_line=True))
+        else:
+            print(line_of((f"{kind}:{name}", "", outcome.value, "", "")))
+
+
+def _facts(each: Transfer) -> dict[str, str]:
+    return {
+        "id": each.run_id,
+        "agent": each.agent,
+        "status": each.status.value,
+        "outcome": each.outcome.value,
+        "detail": each.detail,
+    }
+
+
+def _listed(each: Transfer) -> Listed:
+    mark, style = _MARKS[each.outcome]
+    line = (each.run_id, each.status.value, each.outcome.value, each.agent, each.detail)
+    cells = (f"{mark} {each.outcome.value}", each.run_id, each.agent, each.status.value, each.detail)
+    return Listed(_facts(each), line, cells, style)

@@ -1,0 +1,40 @@
+"""`holdfast decline`"""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.clients import complete_question, with_app
+from holdfast.cli.commands.answer import check_open
+from holdfast.cli.commands.questions import question_of
+from holdfast.cli.selection import actor_options
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.takers import advice_for, tell
+from holdfast.cli.text import clean, to_json
+from holdfast.control import control
+from holdfast.handle.people import Question
+
+
+@command("decline")
+@click.argument("given", metavar="QUESTION", shell_complete=complete_question)
+@actor_options
+def decline_command(setup: Setup, given: str, note: str, by: str | None) -> int:
+    """Decline to answer a question; the agent is told so.
+
+    The agent gets the error Declined, with the note. Exit code 5: it was decided already, or shows something else now.
+    """
+
+    async def work(app: Holdfast) -> tuple[Question, str]:
+        question = await question_of(app, given)
+        check_open(question)
+        await question.decline(by=by, note=note)
+        return question, await advice_for(app, question.run_id)
+
+    question, advice = with_app(setup, work)
+    if setup.is_json:
+        print(to_json({"question": question.id, "run": question.run_id, "by": control.actor(by), "note": note}))
+    else:
+        print(clean(f"Declined {question.id}; run {question.run_id} is told so.", one_line=True))
+    tell(advice)
+    return 0

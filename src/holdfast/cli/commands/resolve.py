@@ -1,0 +1,109 @@
+"""`holdfast resolve`"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import click
+
+from holdfast.base.hints import resume_hint
+from holdfast.cli.commands.in_doubt import find_doubts
+from holdfast.cli.failure import USAGE, Failure
+from holdfast.cli.given import parse_json
+from holdfast.cli.prompts import confirm
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.stores import existing_store, run_argument
+from holdfast.cli.text import clean, to_json
+from holdfast.codec import coder_for, encode_error
+from holdfast.control import control, doubts
+from holdfast.errors import AlreadySettled, StepError
+from holdfast.journal.blocks import source_in
+from holdfast.model import RunId
+from holdfast.store.contract import Store
+
+
+@command("resolve")
+@run_argument()
+@click.argument("key", required=False)
+@click.option("--happened", metavar="JSON", help="It happened, with this result; a text needs quotes: '\"msg-17\"'.")
+@click.option(
+    "--not-happened", "not_happened", is_flag=True, help="It did not happen; it is done when the run goes on."
+)
+@click.option("--fail", "message", metavar="MESSAGE", help="The agent gets an error with this message.")
+@click.option("--note", default="", metavar="TEXT", help="How you know; kept in the journal.")
+@click.option("--by", metavar="NAME", help="Who says so. [default: the user of this process]")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def resolve_command(
+    setup: Setup,
+    run: str,
+    key: str | None,
+    happened: str | None,
+    not_happened: bool,
+    message: str | None,
+    note: str,
+    by: str | None,
+    yes: bool,
+) -> int:
+    """Say what became of an effect in doubt.
+
+    KEY is the call, as `holdfast in-doubt` shows it; it may be left out if the run has one effect in doubt.
+
+    \b
+    holdfast resolve issue-7 publish#1 --happened 91
+    holdfast resolve issue-7 --not-happened
+    """
+    verdict, words = _verdict(happened, not_happened, message)
+
+    async def choose() -> tuple[RunId, str, int]:
+        async with existing_store(setup) as store:
+            row = await control.find(store, run)
+            return row.id, *await _choose(store, row.id, key)
+
+    run_id, chosen, attempt = asyncio.run(choose())
+    if not yes:
+        confirm(f"{chosen} of run {run_id}: {words}. This is final.")
+
+    async def settle() -> str | None:
+        async with existing_store(setup, read_only=False) as store:
+            await doubts.resolve(store, run_id, chosen, verdict, attempt=attempt, by=by, note=note)
+            return source_in(await store.records(run_id))
+
+    source = asyncio.run(settle())
+    if setup.is_json:
+        print(
+            to_json(
+                {"run": run_id, "key": chosen, "verdict": verdict["verdict"], "by": control.actor(by), "note": note}
+            )
+        )
+    else:
+        print(clean(f"{chosen} of run {run_id}: {words}."))
+        print(f"The run goes on when a worker takes it up, or now: {resume_hint(run_id, source)}", file=sys.stderr)
+    return 0
+
+
+def _verdict(happened: str | None, not_happened: bool, message: str | None) -> tuple[dict[str, Any], str]:
+    if (happened is not None) + not_happened + (message is not None) != 1:
+        raise Failure("Say one of --happened RESULT, --not-happened and --fail MESSAGE.", USAGE)
+    if happened is not None:
+        value = parse_json(happened, "--happened")
+        text = coder_for(Any).dumps(value, what="--happened")
+        return {"verdict": "landed", "value": text}, f"it happened, with the result {happened}"
+    if not_happened:
+        return {"verdict": "not_landed"}, "it did not happen, and is done when the run goes on"
+    error = StepError(str(message), error_type="StepError", error_message=str(message))
+    return {"verdict": "failed", "error": encode_error(error)}, f"it failed: {message}"
+
+
+async def _choose(store: Store, run_id: str, key: str | None) -> tuple[str, int]:
+    """The call that is meant, and which attempt of it is in doubt."""
+    doubts, more = await find_doubts(store, run_id)
+    if key is not None:
+        return key, next((doubt.info.attempt for doubt in doubts if doubt.info.key == key), 0)
+    if not doubts:
+        raise AlreadySettled(f"Run {run_id} has nothing in doubt (any more); nothing was changed.{more}")
+    if len(doubts) > 1:
+        keys = ", ".join(doubt.info.key for doubt in doubts)
+        raise Failure(f"Run {run_id} has several effects in doubt: {keys}. Say which.", USAGE)
+    return doubts[0].info.key, doubts[0].info.attempt

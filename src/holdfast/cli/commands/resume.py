@@ -1,0 +1,188 @@
+"""`holdfast resume`"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.base.hints import hint, resume_hint
+from holdfast.cli.clients import with_app
+from holdfast.cli.execution import Attempt, Patience, executing, patience_options
+from holdfast.cli.failure import OK, USAGE, Failure
+from holdfast.cli.project import Project
+from holdfast.cli.selection import (
+    Filters,
+    Outcome,
+    Told,
+    act_on,
+    actor_options,
+    already,
+    chosen,
+    filter_options,
+    report,
+)
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.source import Found, is_source, known_agents, split_source
+from holdfast.cli.stores import check_exists, complete_run, with_store
+from holdfast.cli.takers import advice_for, tell
+from holdfast.control import control
+from holdfast.handle.run import Run
+from holdfast.history.history import RunInfo
+from holdfast.journal.blocks import source_in
+from holdfast.model import RunRow, Status
+from holdfast.store.contract import Store
+
+_CUT_OFF = "a worker takes it over, or holdfast resume RUN FILE"
+#: What helps runs that are not paused.
+_ADVICE = {
+    Status.blocked: "it needs a fix (holdfast show RUN), then holdfast resume RUN FILE",
+    Status.in_doubt: "settle it (holdfast in-doubt)",
+    Status.waiting: "it waits (holdfast show RUN)",
+    Status.quarantined: "its stored data is damaged (holdfast verify RUN)",
+}
+
+
+@command("resume")
+@click.argument("given", metavar="[RUN]... [FILE[:AGENT]]...", nargs=-1, shell_complete=complete_run)
+@filter_options
+@click.option("--app", metavar="FILE", help="Where the agent's code is. [env: HOLDFAST_APP]")
+@click.option("--retry", is_flag=True, help="Open a failed or cancelled run again; what was done is kept.")
+@actor_options
+@patience_options
+def resume_command(
+    setup: Setup,
+    given: tuple[str, ...],
+    agent: str | None,
+    queue: str | None,
+    statuses: tuple[str, ...],
+    every: bool,
+    app: str | None,
+    retry: bool,
+    note: str,
+    by: str | None,
+    timeout_s: float | None,
+    stays: bool,
+) -> int:
+    """Have runs go on where they were.
+
+    A paused run is handed to the workers: no code is needed. With FILE or --app the run is executed here, and its
+    result printed. That is also how a run that is blocked, or was cut off, goes on without a worker; its code may then
+    come from HOLDFAST_APP, or from `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml. A run that is done
+    prints its result; one that failed is opened again with --retry only.
+
+    \b
+    holdfast resume issue-7 issue-8
+    holdfast resume --agent research
+    holdfast resume issue-7 agent.py
+    """
+    filters = Filters(agent, queue, statuses, every)
+    runs, sources = _sorted_out(given)
+    filters.check(runs, "resume")
+    has_code = bool(sources or app or retry)
+    if filters.is_given or len(runs) > 1:
+        if has_code:
+            raise Failure(f"One run can be executed here, not several; got {' '.join(given) or filters}.", USAGE)
+        return _hand_over(setup, runs, filters, note, by)
+    if not has_code and with_store(setup, lambda store: _is_held(store, runs[0])):
+        return _hand_over(setup, runs, filters, note, by)
+    return execute_here(
+        setup, runs[0], sources, app, retry=retry, note=note, by=by, patience=Patience(timeout_s, stays)
+    )
+
+
+async def _is_held(store: Store, given: str) -> bool:
+    """Is it paused, or with a worker that may be about to pause it? Then no code is needed."""
+    row = await control.find(store, given)
+    return row.status is Status.paused or (row.owner is not None and row.owner not in await store.dead_workers())
+
+
+# by the workers
+
+
+def _hand_over(setup: Setup, runs: list[str], filters: Filters, note: str, by: str | None) -> int:
+    async def resume(run: Run[Any], was: RunInfo) -> Told:
+        if was.status is Status.paused or (was.status is Status.running and not was.is_lost):
+            await run.resume(by=by, note=note)  # one that is running may be about to pause
+            return await run.status(), "resumed" if was.status is Status.paused else "goes on", OK
+        if was.status.is_final:
+            return already(was.status)
+        advice = _CUT_OFF if was.is_lost else _ADVICE.get(was.status, "it goes on by itself")
+        return was.status, f"not paused: {advice}", OK
+
+    async def work(client: Holdfast) -> tuple[list[Outcome], str]:
+        outcomes = await act_on(client, await chosen(client, runs, filters, [Status.paused]), resume)
+        queued = next((o.run.id for o in outcomes if o.status is Status.queued), None)
+        return outcomes, "" if queued is None else await advice_for(client, queued)
+
+    outcomes, advice = with_app(setup, work)
+    code = report(setup, outcomes, nothing=f"No paused run ({filters}).", was_named=bool(runs))
+    tell(advice)
+    return code
+
+
+# here
+
+
+def execute_here(
+    setup: Setup,
+    wanted: str,
+    sources: list[str],
+    app: str | None,
+    *,
+    retry: bool,
+    note: str,
+    by: str | None,
+    patience: Patience,
+) -> int:
+    """Execute one run in this process to its end."""
+    check_exists(setup)
+    agents, project = known_agents(sources, app)
+
+    async def work(attempt: Attempt) -> str | None:
+        async with executing(setup, agents.values()) as executor:
+            row = await control.find(executor.store, wanted)
+            run = executor.handle(row.id, row.thread_id)
+            if not row.status.is_final or retry:
+                _check_agent(row, agents, sources, project, source_in(await executor.store.records(row.id)))
+            attempt.started(run)
+            if retry and row.status in (Status.failed, Status.cancelled):
+                await run.retry(note=note, by=by)
+            else:
+                await run.resume(note=note, by=by)
+            return await attempt.outcome(run, executor.store)
+
+    def again(found: str, *options: str) -> str:
+        if len(sources) == 1 and not app:
+            return resume_hint(found, sources[0], options=options)
+        return hint("resume", found, *sources, options=(*(("--app", app) if app else ()), *options))
+
+    return Attempt(setup, again, patience).execute(work)
+
+
+def _sorted_out(given: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The runs and the sources, in any order."""
+    if len(given) == 1:
+        return [given[0]], []
+    sources = [each for each in given if is_source(each)]
+    runs = [each for each in given if not is_source(each)]
+    if sources and len(runs) != 1:
+        raise Failure(f"Give one run and the file with its agent; got {' '.join(given)}.", USAGE)
+    return runs, sources
+
+
+def _check_agent(row: RunRow, agents: Found, sources: list[str], project: Project, last: str | None) -> None:
+    if row.agent not in agents:
+        has = f"has {', '.join(agents)}" if agents else "was not given"
+        ignored = f" ({project.ignored})" if project.ignored else ""
+        known = "It was last executed from this one: " if last is not None else "Like this: "
+        raise Failure(
+            f"Run {row.id} is of agent {row.agent!r}; its code {has}{ignored}. Give the file (or --app, HOLDFAST_APP). "
+            f"{known}{resume_hint(row.id, last)}",
+            USAGE,
+        )
+    for each in sources:
+        name = split_source(each)[1]
+        if name is not None and name not in (row.agent, agents[row.agent].fn.__name__):
+            raise Failure(f"Run {row.id} is of agent {row.agent!r}, not {name!r}.", USAGE)

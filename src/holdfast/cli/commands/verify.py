@@ -1,0 +1,96 @@
+"""`holdfast verify`"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+
+import click
+
+from holdfast.cli.failure import INTEGRITY, OK, USAGE, Failure
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.stores import run_argument, with_store
+from holdfast.cli.text import clean, count, paint, to_json
+from holdfast.control import control
+from holdfast.journal.verification import Verification, verify
+from holdfast.model import RunFilter, RunId
+from holdfast.store.contract import Store
+from holdfast.store.problems import Concern
+
+_PAGE = 500
+
+
+@command("verify")
+@run_argument(required=False)
+@click.option("--all", "every", is_flag=True, help="All runs, and the database file itself. The default without RUN.")
+def verify_command(setup: Setup, run: str | None, every: bool) -> int:
+    """Check every stored byte of runs against its hashes.
+
+    Changes nothing. Exit code 6: something is damaged. Piped, lines of: run, ok|damaged, records, blobs, seq, problem.
+    """
+    if run is not None and every:
+        raise Failure("Give a run or --all, not both.", USAGE)
+
+    async def read(store: Store) -> tuple[list[Verification], list[str]]:
+        if run is not None:
+            return [await verify(store, (await control.find(store, run)).id)], []
+        found = []
+        async for run_id in _all_runs(store):
+            found.append(await verify(store, run_id))
+            if sys.stderr.isatty() and len(found) % 100 == 0:
+                print(f"\r\x1b[K{count(len(found), 'run')} …", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        return found, [p.text for p in await store.check() if p.concern is Concern.damage]
+
+    checked, problems = with_store(setup, read)
+    broken = [each for each in checked if not each.is_ok]
+    if setup.is_json:
+        print(
+            to_json(
+                {"items": [each.as_dict() for each in checked], "store": problems, "is_ok": not (broken or problems)}
+            )
+        )
+    else:
+        _print(setup, checked, problems)
+    return INTEGRITY if broken or problems else OK
+
+
+async def _all_runs(store: Store) -> AsyncIterator[RunId]:
+    before: RunId | None = None
+    while rows := await store.runs(RunFilter(before_id=before, limit=_PAGE)):
+        for row in rows:
+            yield row.id
+        before = rows[-1].id
+
+
+def _print(setup: Setup, checked: list[Verification], problems: list[str]) -> None:
+    has_color = setup.has_color(sys.stdout)
+    for each in checked:
+        problem, run_id = clean(each.problem or "", one_line=True), clean(each.run_id, one_line=True)
+        if not setup.is_table:
+            seq = "" if each.seq is None else str(each.seq)
+            print(
+                "\t".join((run_id, "ok" if each.is_ok else "damaged", str(each.records), str(each.blobs), seq, problem))
+            )
+        elif not each.is_ok:
+            where = f" seq {each.seq}" if each.seq is not None else ""
+            print(paint(f"✖ {run_id}{where}: {problem}", "red", has_color))
+    for problem in problems:
+        print(
+            paint(f"✖ store: {clean(problem, one_line=True)}", "red", has_color),
+            file=sys.stdout if setup.is_table else sys.stderr,
+        )
+    good = sum(each.is_ok for each in checked)
+    empty = sum(each.is_empty for each in checked)
+    parts = [
+        count(len(checked), "run"),
+        count(sum(each.records for each in checked), "record"),
+        count(sum(each.blobs for each in checked), "blob"),
+        f"✔ {good} ok",
+    ]
+    if empty:
+        parts.append(f"{empty} pruned or moved")
+    if good < len(checked):
+        parts.append(f"✖ {len(checked) - good} damaged")
+    print(" · ".join(parts), file=sys.stdout if setup.is_table else sys.stderr)

@@ -1,0 +1,237 @@
+"""`holdfast watch`"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from holdfast.base.clock import now_us
+from holdfast.cli.failure import FAILED, INTERRUPTED, OK
+from holdfast.cli.frames import Scene, in_order, run_lines, scene_lines
+from holdfast.cli.lists import line_of
+from holdfast.cli.setup import Setup, command
+from holdfast.cli.stores import existing_store, run_argument
+from holdfast.cli.text import to_json
+from holdfast.cli.timeline import Line, painted, with_deciders
+from holdfast.cli.waits import now_of
+from holdfast.control import control
+from holdfast.history.history import RunInfo, TimelineItem, as_time, info_of, timeline_of
+from holdfast.journal.blocks import source_in
+from holdfast.model import FINAL, Record, RunFilter, RunId, RunRow, Status
+from holdfast.store.contract import Store
+
+_REFRESH_S = 0.25
+_OPEN = 500  #: unfinished runs that are looked at
+_ENDED = 20  #: runs that ended, at most
+_RECENT_US = 10 * 60 * 1_000_000
+
+
+@command("watch")
+@run_argument(required=False)
+@click.option("--once", is_flag=True, help="Show how it is now, and end.")
+def watch_command(setup: Setup, run: str | None, once: bool) -> int:
+    """Watch runs as they go on.
+
+    All that are under way or have just ended; or one run, with its history, until it ends (exit code 1 if it failed).
+    q or Ctrl-C leaves. Piped, a line for each change: time, run, status, agent, now, calls; for one run the lines of
+    `holdfast show`. With --json each line is a JSON object.
+    """
+
+    async def go() -> int:
+        async with existing_store(setup) as store:
+            if run is None:
+                return await _watch_all(setup, store, once=once)
+            return await _watch_one(setup, store, (await control.find(store, run)).id, once=once)
+
+    try:
+        return asyncio.run(go())
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+# all runs
+
+
+@dataclass(slots=True)
+class _Watcher:
+    """Reads the store again and again; remembers what was open, since a run that ended is not found by its age."""
+
+    store: Store
+    _open: set[RunId] = field(default_factory=set)
+    _ended: dict[RunId, RunRow] = field(default_factory=dict)
+
+    async def look(self) -> Scene:
+        store, now = self.store, now_us()
+        listed = await store.runs(RunFilter(status=frozenset(Status) - FINAL, limit=_OPEN + 1))
+        is_cut, listed = len(listed) > _OPEN, listed[:_OPEN]
+        dead = await store.dead_workers()
+        workers = await store.workers()
+        questions = await store.questions(limit=100)
+        for row in await store.runs(RunFilter(status=FINAL, limit=_ENDED)):
+            self._ended[row.id] = row
+        open_now = {row.id for row in listed}
+        if not is_cut:
+            for run_id in self._open - open_now - self._ended.keys():
+                row_now = await store.run(run_id)
+                if row_now is not None and row_now.status.is_final:
+                    self._ended[run_id] = row_now
+        self._open = open_now
+        recent = sorted(
+            (r for r in self._ended.values() if r.updated_at > now - _RECENT_US and r.id not in open_now),
+            key=lambda r: (r.updated_at, r.id),
+            reverse=True,
+        )[:_ENDED]
+        self._ended = {r.id: r for r in recent}
+        return Scene(
+            at=as_time(now),
+            open=in_order(info_of(row, is_lost=row.owner in dead) for row in listed),
+            ended=[info_of(row) for row in recent],
+            is_cut=is_cut,
+            workers=sum(worker.id not in dead for worker in workers),
+            queues=dict(Counter(row.queue for row in listed if row.status is Status.queued).most_common()),
+            questions=len(questions),
+        )
+
+
+async def _watch_all(setup: Setup, store: Store, *, once: bool) -> int:
+    watcher = _Watcher(store)
+    if setup.is_table:
+        if once:
+            size = shutil.get_terminal_size()
+            _print_lines(setup, scene_lines(await watcher.look(), size.columns, 10_000))
+            return OK
+
+        async def frame(columns: int, rows: int) -> list[Line]:
+            return scene_lines(await watcher.look(), columns, rows)
+
+        await _draw(setup, frame)
+        return OK
+    seen: dict[str, tuple[Any, ...]] = {}
+    while True:
+        scene = await watcher.look()
+        for info in reversed(scene.runs):
+            state = (info.status, info.is_lost, info.now, info.steps + info.effects, str(info.reason))
+            if seen.get(info.id) != state and (seen or not info.status.is_final or once):
+                _print_change(setup, scene, info)
+            seen[info.id] = state
+        if once:
+            return OK
+        sys.stdout.flush()
+        await asyncio.sleep(_REFRESH_S)
+
+
+def _print_change(setup: Setup, scene: Scene, info: RunInfo) -> None:
+    at = scene.at.isoformat(timespec="milliseconds")
+    if setup.is_json:
+        print(to_json({"at": at, **info.as_dict()}))
+        return
+    status = "cut_off" if info.is_lost else info.status.value
+    print(line_of((at, info.id, status, info.agent, now_of(info), info.steps + info.effects)))
+
+
+# one run
+
+
+@dataclass(slots=True)
+class _Story:
+    """One run; its records are read when there are new ones."""
+
+    store: Store
+    run_id: RunId
+    _records: list[Record] = field(default_factory=list)
+
+    @property
+    def source(self) -> str | None:
+        return source_in(self._records)
+
+    async def look(self) -> tuple[RunInfo, list[TimelineItem]]:
+        row = await self.store.run(self.run_id)
+        assert row is not None
+        if row.head_seq != (self._records[-1].seq if self._records else 0):
+            loaded = await self.store.load(self.run_id)
+            assert loaded is not None
+            row, self._records = loaded
+        is_lost = row.owner is not None and row.owner in await self.store.dead_workers()
+        asked = await self.store.questions(run_id=self.run_id, only_open=False)
+        return info_of(row, is_lost=is_lost), with_deciders(timeline_of(row, self._records, is_lost=is_lost), asked)
+
+
+async def _watch_one(setup: Setup, store: Store, run_id: RunId, *, once: bool) -> int:
+    story = _Story(store, run_id)
+    if setup.is_table:
+        return await _show_one(setup, story, once=once)
+    seen: set[tuple[int, str]] = set()
+    while True:
+        info, timeline = await story.look()
+        for item in timeline:
+            if (item.seq, item.status) not in seen:
+                seen.add((item.seq, item.status))
+                _print_item(setup, info, item)
+        sys.stdout.flush()
+        if once or info.status.is_final:
+            return _code(info, once=once)
+        await asyncio.sleep(_REFRESH_S)
+
+
+async def _show_one(setup: Setup, story: _Story, *, once: bool) -> int:
+    if not once:
+        ended = asyncio.Event()
+
+        async def frame(columns: int, rows: int) -> list[Line]:
+            info, timeline = await story.look()
+            if info.status.is_final:
+                ended.set()
+            return run_lines(info, timeline, as_time(now_us()), columns, rows, source=story.source)
+
+        await _draw(setup, frame, until=ended)
+        info, _ = await story.look()
+        return _code(info, once=False)
+    info, timeline = await story.look()
+    columns = shutil.get_terminal_size().columns
+    _print_lines(setup, run_lines(info, timeline, as_time(now_us()), columns, 10_000, source=story.source))
+    return OK
+
+
+def _code(info: RunInfo, *, once: bool) -> int:
+    return FAILED if info.status in (Status.failed, Status.cancelled) and not once else OK
+
+
+def _print_item(setup: Setup, info: RunInfo, item: TimelineItem) -> None:
+    if setup.is_json:
+        print(to_json({"run": info.id, **item.as_dict()}))
+        return
+    took = None if item.took_s is None else f"{item.took_s:.6f}"
+    at = item.at.isoformat(timespec="milliseconds")
+    print(line_of((at, item.key or item.name, item.kind, item.status, took, item.attempt, item.detail)))
+
+
+# drawing
+
+Frame = Callable[[int, int], Awaitable[list[Line]]]  #: of columns and rows
+
+
+async def _draw(setup: Setup, frame: Frame, *, until: asyncio.Event | None = None) -> None:
+    """Draw frames until q, Ctrl-C or the event; the last one stays."""
+    from holdfast.cli.live import Screen
+
+    screen = Screen(setup)
+    try:
+        with screen.shown():
+            async for _ in screen.ticks(_REFRESH_S):
+                screen.draw([*await frame(*screen.size), [("q ends", "dim")]])
+                if until is not None and until.is_set():
+                    break
+    finally:
+        _print_lines(setup, await frame(*screen.size))
+
+
+def _print_lines(setup: Setup, lines: list[Line]) -> None:
+    for line in lines:
+        print(painted(line, setup.has_color(sys.stdout)).rstrip())

@@ -1,0 +1,67 @@
+"""Which runs are meant: the filters of `runs()`, and of what is done to many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias, TypedDict
+
+from holdfast.base.clock import in_seconds, now_us
+from holdfast.durations import Duration
+from holdfast.errors import UsageError
+from holdfast.model import RunFilter, RunId, Status, ThreadId
+
+StatusName: TypeAlias = Literal[
+    "queued",
+    "running",
+    "sleeping",
+    "waiting",
+    "paused",
+    "in_doubt",
+    "blocked",
+    "quarantined",
+    "done",
+    "failed",
+    "cancelled",
+]
+
+
+class Filters(TypedDict, total=False):
+    """What runs must have in common; None, or nothing, means any."""
+
+    status: Status | StatusName | None
+    agent: str | None
+    thread_id: str | None
+    queue: str | None
+    tags: Mapping[str, str] | None  #: all of them; it is fastest if what few runs have comes first
+    since: Duration | datetime | None  #: created since then, or not longer ago than that
+
+
+def run_filter(filters: Filters, *, limit: int, after: str | None) -> RunFilter:
+    """The filter as a store takes it; UsageError says what of it cannot be."""
+    thread_id, status, since = filters.get("thread_id"), filters.get("status"), filters.get("since")
+    return RunFilter(
+        status=None if status is None else frozenset({_status(status)}),
+        agent=filters.get("agent"),
+        thread_id=None if thread_id is None else ThreadId(thread_id),
+        queue=filters.get("queue"),
+        since=None if since is None else _since_us(since),
+        tags=tuple((filters.get("tags") or {}).items()),
+        limit=limit,
+        before_id=None if after is None else RunId(after),
+    )
+
+
+def _status(given: str) -> Status:
+    try:
+        return Status(given)
+    except ValueError:
+        raise UsageError(f"status= takes one of {', '.join(Status)}; got {given!r}.") from None
+
+
+def _since_us(since: Duration | datetime) -> int:
+    if not isinstance(since, datetime):
+        return now_us() - int(in_seconds(since, "since=") * 1_000_000)
+    if since.tzinfo is None:
+        raise UsageError(f"since= takes a datetime with a time zone; got {since!r}.")
+    return (since - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

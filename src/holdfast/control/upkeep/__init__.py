@@ -1,0 +1,1 @@
+"""What is done to many runs for the store's sake: pruning, and moving them to another one."""

@@ -1,1 +1,0 @@
-"""Adapters for agent frameworks, one file each; import the one you need."""

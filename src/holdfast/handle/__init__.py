@@ -1,0 +1,1 @@
+"""What a caller holds: `Run`, `Question`, `InDoubt`."""

@@ -1,0 +1,1 @@
+"""Effects: what changes the world, and what becomes of one that was cut off."""

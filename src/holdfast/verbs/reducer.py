@@ -1,0 +1,68 @@
+"""Reducers: agents that are a function of state and event, fed by signals."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, overload
+
+from holdfast.errors import Stop, UsageError
+from holdfast.running.calls import Body, Options, Retry, checked_name
+from holdfast.verbs.child import Agent
+from holdfast.verbs.signal import Signal, receive
+from holdfast.verbs.step import StepDefinition
+
+S = TypeVar("S")
+E = TypeVar("E")
+
+EVENT = "event"  #: the signal that events are sent as
+
+
+@overload
+def reducer(fn: Callable[[S, E], Coroutine[Any, Any, S]], /) -> Agent[[S], S]: ...
+@overload
+def reducer(fn: Callable[[S, E], S], /) -> Agent[[S], S]: ...
+def reducer(fn: Callable[[Any, Any], Any], /) -> Agent[[Any], Any]:
+    """Make a function `(state, event) -> state` an agent: it starts with a state and takes events one by one.
+
+    Send them with `run.send("event", …)`; they are checked against the annotation of `event`. Each new state is
+    recorded, so the history of states is in `run.history()`. Raise `hf.Stop(state)` to end the run with that state. The
+    function should be pure: it is a step, and may be repeated after a crash.
+
+    Example:
+        @hf.reducer
+        def counter(total: int, event: int) -> int:
+            if event == 0:
+                raise hf.Stop(total)
+            return total + event
+    """
+    parameters = list(inspect.signature(fn).parameters)
+    if len(parameters) != 2:
+        raise UsageError(f"@hf.reducer takes a function of a state and an event; {fn.__name__} has {parameters}.")
+    annotations = inspect.get_annotations(fn, eval_str=True)
+    state_type, event_type = annotations.get(parameters[0], Any), annotations.get(parameters[1], Any)
+    name = checked_name(None, fn)
+    signal: Signal[Any] = Signal(EVENT, event_type)
+
+    async def reduce(state: Any, event: Any) -> Any:
+        try:
+            result: Any = fn(state, event)
+            return (await result if inspect.isawaitable(result) else result), False
+        except Stop as stop:
+            return stop.state, True
+
+    reduce.__annotations__ = {"return": tuple.__class_getitem__((state_type, bool))}
+    step = StepDefinition(Body(reduce), Options(name, Retry(0), None, (Exception,), ()))
+
+    async def run(state: Any) -> Any:
+        while True:
+            state, is_over = await step.call((state, await receive(signal)), {})
+            if is_over:
+                return state
+
+    functools.update_wrapper(run, fn, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    del run.__dict__["__wrapped__"]
+    run.__annotations__ = {"state": state_type, "return": annotations.get("return", state_type)}
+    agent: Agent[[Any], Any] = Agent(run, name=name, signals=[signal])
+    return agent
