@@ -523,7 +523,7 @@ def test_the_page_on_architecture_has_every_part_of_the_package() -> None:
 
 
 def test_the_fault_matrix_names_tests_that_exist() -> None:
-    rows = table("docs/faults.md", "fault")
+    rows = table("tests/faults.md", "fault")
     assert rows
     for row in rows:
         for each in code(row[3]):
