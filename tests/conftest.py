@@ -28,16 +28,21 @@ MADE_UP = Path(__file__).parent / "store"
 #: They begin first, so that no process is left alone with them when the others have nothing to do any more.
 LONGEST = (
     "test_docs.py",
-    "cli/test_hostile.py",
     "crash/test_every_crash_point.py",
-    "cli/test_liveness.py",
-    "test_jobs.py",
+    "cli/test_hostile.py",
     "crash/test_waiting_points.py",
+    "crash/test_driven_lives.py",
+    "cli/test_liveness.py",
+    "retention/test_moving_on.py",
+    "store/test_sqlite_lost_log.py",
+    "crash/test_syscalls.py",
+    "postgres/test_search_path.py",
+    "store/test_postgres_conformance.py",
+    "concurrency/test_random_programs.py",
+    "store/test_postgres_writer.py",
     "code_change/test_cancelled_calls.py",
     "worker/test_clock_ahead.py",
-    "store/test_postgres_writer.py",
-    "retention/test_moving_on.py",
-    "crash/test_syscalls.py",
+    "test_jobs.py",
 )
 
 

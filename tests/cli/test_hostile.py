@@ -268,13 +268,17 @@ class Tried:
 RUN_IDS = {run_id_of(sort, hostile) for sort in SORTS for hostile in IDS.values()}
 
 
-def tried(hf: Commands, name: str, *, is_terminal: bool) -> Iterator[Tried]:
-    """The command in all its ways, and with all ids, but not each way with each; what needs no id, once.
+#: `make test` has each way of a command with half as many ids as `make prove`.
+SHARES = [pytest.param(2, id="some"), pytest.param(1, id="all", marks=pytest.mark.prove)]
+
+
+def tried(hf: Commands, name: str, share: int, *, is_terminal: bool) -> Iterator[Tried]:
+    """The command in all its ways, and with many ids, but not each way with each; what needs no id, once.
 
     Not on a terminal, it is asked for JSON every other time.
     """
     ways = TRIED[name]
-    step = min(6 if is_terminal else 12, len(ways))
+    step = share * min(6 if is_terminal else 12, len(ways))
     given: dict[tuple[str, ...], str] = {}
     for number, arguments in enumerate(ways):
         for index, hostile in enumerate([*IDS.values()][number % step :: step]):
@@ -292,9 +296,12 @@ def check(each: Tried) -> None:
     assert not raw_in(each.shown), (each.arguments, raw_in(each.shown), each.shown)
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_on_a_terminal_nothing_is_raw_and_what_is_told_can_be_copied(hf: Commands, name: str, tmp_path: Path) -> None:
-    for each in tried(hf, name, is_terminal=True):
+def test_on_a_terminal_nothing_is_raw_and_what_is_told_can_be_copied(
+    hf: Commands, name: str, share: int, tmp_path: Path
+) -> None:
+    for each in tried(hf, name, share, is_terminal=True):
         check(each)
         for hint in dict.fromkeys(hints_in(each.shown)):
             check_hint(each, hint, typed(hint, tmp_path))
@@ -323,9 +330,10 @@ def _values(params: Mapping[str, object]) -> Iterator[object]:
         yield from value if isinstance(value, tuple) else (value,)
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_neither_is_anything_raw_in_a_pipe_or_in_json(hf: Commands, name: str) -> None:
-    for each in tried(hf, name, is_terminal=False):
+def test_neither_is_anything_raw_in_a_pipe_or_in_json(hf: Commands, name: str, share: int) -> None:
+    for each in tried(hf, name, share, is_terminal=False):
         check(each)
 
 
