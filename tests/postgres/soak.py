@@ -39,6 +39,7 @@ UNFINISHED = frozenset(Status) - {Status.done, Status.failed, Status.cancelled}
 SETTINGS: dict[str, Any] = {"lease_s": 2.0, "renew_s": 0.4, "sweep_s": 0.2, "crash_limit": 1000, "drain_s": 2.0}
 CRASH_S = (5.0, 20.0)  #: between two crashes of the server
 _LOOK_S = 0.25
+_PATIENCE_S = 45.0
 _CARE_S = 3.0  #: so long people wait before they settle a doubt: nothing that somebody began takes longer
 _REPORT_S = 5.0
 _GROWN_UP_S = 5.0  #: a worker of this age has survived its start
@@ -55,6 +56,8 @@ class Plan:
     workers: int = 4
     kill_s: tuple[float, float] = (0.5, 2.0)  #: between two kills
     calm_s: float = 120.0  #: so long may it take when nothing bad happens any more
+    least_kills: int = 1  #: it goes on until there were so many, however slow the machine is
+    least_crashes: int = 0
 
 
 @dataclass
@@ -159,7 +162,7 @@ class Soak:
                 bad.append(asyncio.create_task(self._storm(self.found, random.Random(f"storm {self.plan.seed}"))))
             others = [asyncio.create_task(self._settle()), asyncio.create_task(self._report(began))]
             try:
-                while time.monotonic() - began < self.plan.seconds:
+                while not self._is_enough(time.monotonic() - began):
                     await self._unless_failed(self._feed(), *bad, *others)
                     await self._unless_failed(self._harvest(), *bad, *others)
                     await asyncio.sleep(_LOOK_S)
@@ -179,6 +182,11 @@ class Soak:
             await self._end()
         self._judge()
         return self.found
+
+    def _is_enough(self, seconds: float) -> bool:
+        plan, found = self.plan, self.found
+        was_bad = found.kills >= plan.least_kills and found.crashes.total() >= plan.least_crashes
+        return seconds >= plan.seconds and (was_bad or seconds >= plan.seconds + _PATIENCE_S)
 
     async def _unless_failed(self, what: Coroutine[Any, Any, None], *tasks: asyncio.Task[None]) -> None:
         """Do it; but what goes on meanwhile, and failed, is the reason of what fails then, and is told first."""

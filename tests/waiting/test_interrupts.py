@@ -194,8 +194,10 @@ def test_a_paused_run_handles_it_when_it_is_resumed(tmp_path: Path) -> None:
             await clock.settle()
             assert await run.status() == "paused"
             assert log == []
+            held.add("work 2")  # the run does not end before the interrupt has begun
             await run.resume()
             await reply
+            held.clear()
             assert await run.result(timeout=60) == [0, 10, 20]
 
     asyncio.run(run())
