@@ -25,6 +25,8 @@ for name in ("F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"):
 for name in ("O_PATH", "O_NOATIME", "sched_getaffinity"):
     if hasattr(os, name):
         delattr(os, name)
+if hasattr(os, "process_cpu_count"):  # Python 3.13, which made it for a system that has the others
+    os.process_cpu_count = os.cpu_count
 if hasattr(time, "CLOCK_BOOTTIME"):
     del time.CLOCK_BOOTTIME
 
