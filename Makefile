@@ -12,7 +12,7 @@ PYTEST := python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 # A stamp for this folder and this PYTHON: a copied tree must not run the code of the tree it was copied from.
 STAMP := $(VENV)/ready-$(shell printf '%s' "$(CURDIR) $(PYTHON)" | cksum | cut -d ' ' -f 1)
 
-.PHONY: demo test check prove soak bench fmt clean help
+.PHONY: demo test check prove soak bench fmt clean help browser
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -21,7 +21,7 @@ help: ## List the targets
 demo: $(STAMP) ## See an agent killed and going on where it was
 	@$(BIN)/holdfast demo
 
-test: check ## Everything a change must pass: the checks, then the tests
+test: check browser ## Everything a change must pass: the checks, then the tests
 	@$(BIN)/$(PYTEST)
 
 check: $(STAMP) ## Lint, format, types, layers
@@ -30,8 +30,20 @@ check: $(STAMP) ## Lint, format, types, layers
 	@$(BIN)/python -m mypy
 	@$(BIN)/lint-imports --no-logo
 
-prove: $(STAMP) ## Long sweeps over crash points, interleavings and damage, with progress
+prove: $(STAMP) browser ## Long sweeps over crash points, interleavings and damage, with progress
 	@$(BIN)/python -m pytest -m prove --timeout=0 -v -o log_cli=true -o log_cli_level=INFO
+
+# The console is tested in the system's Chromium. Where there is none it is installed if that needs no password; tests
+# that need it are skipped otherwise, and say so.
+browser:
+	@for name in chromium chromium-browser google-chrome chrome; do \
+		if command -v "$$name" >/dev/null; then exit 0; fi; \
+	done; \
+	if [ -z "$${HOLDFAST_CHROMIUM:-}" ] && [ ! -e $(VENV)/no-browser ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		touch $(VENV)/no-browser; \
+		echo "Installing Chromium for the tests of the console (once) ..."; \
+		timeout 300 apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null || true; \
+	fi
 
 # TESTS="node ids": these alone, loaded each time.
 soak: N ?= 5

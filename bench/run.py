@@ -23,6 +23,7 @@ from pathlib import Path
 
 import apsw
 import pydantic_core
+import values
 from agents import act, awaiting_effects, effects, reads, steps, tiny
 
 import holdfast as hf
@@ -236,6 +237,12 @@ class Bench:
         share = statistics.median(took) / statistics.median(written)
         self.found["step with 200 kB, CPU of so many pydantic-core writes"] = share
 
+    async def large_values(self) -> None:
+        self.found.update(values.codec())
+
+    async def differences(self) -> None:
+        self.found.update(values.differences())
+
     async def start_up(self) -> None:
         def usual(command: list[str]) -> float:
             took = []
@@ -276,6 +283,7 @@ GOALS = {
     "import holdfast, ms": (120, False),
     "import holdfast, share of what it needs": (1.0, False),
     "holdfast runs, s": (0.3, False),
+    **values.GOALS,
     **postgres.GOALS,
 }
 
@@ -305,6 +313,8 @@ def main() -> int:
             "queued": bench.starts,
             "parked": bench.parked,
             "large": bench.large_argument,
+            "values": bench.large_values,
+            "differences": bench.differences,
             "startup": bench.start_up,
             "pg_steps": pg.sequential_steps,
             "pg_effects": pg.sequential_effects,

@@ -1,4 +1,5 @@
--- Makes the tables of a PostgreSQL store that belong to runs into hash partitions by the run's id: eight of each.
+-- Makes the tables of a PostgreSQL store that belong to runs into hash partitions by the run's id, and the messages of
+-- threads by the thread's: eight of each.
 --
 -- Stop all workers, take a backup, make sure that there is space for a second copy, then:
 --     psql --single-transaction --set ON_ERROR_STOP=1 --file partition.sql URL
@@ -17,7 +18,8 @@ BEGIN
     SET LOCAL search_path = pg_catalog, pg_temp;
     FOR part IN
         SELECT * FROM (VALUES ('runs', 'id', 'WITH (fillfactor = 60)'), ('records', 'run_id', ''),
-                              ('blobs', 'run_id', ''), ('mailbox', 'run_id', ''), ('questions', 'run_id', ''))
+                              ('blobs', 'run_id', ''), ('chunks', 'run_id', ''), ('mailbox', 'run_id', ''),
+                              ('questions', 'run_id', ''), ('thread_messages', 'thread_id', ''))
             AS t (name, key, settings)
     LOOP
         EXECUTE format('ALTER TABLE holdfast.%I RENAME TO %I', part.name, part.name || '_before');

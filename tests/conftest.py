@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import compileall
 import gc
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +19,25 @@ from holdfast.testing import check_history
 from holdfast.testing.fixtures import histories_hold, pytest_configure
 from holdfast.testing.postgres import Databases
 from holdfast.testing.reading import in_own_loop
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.stores import pytest_generate_tests
 
 __all__ = ["histories_hold", "pytest_configure", "pytest_generate_tests"]
+
+MEMORY = Path("/dev/shm")
+
+
+def keep_files_in_memory() -> None:
+    """Thousands of stores are made and removed, and no test cuts the power: a disk is half of the time they take.
+
+    Only where there is room for much more than they need, and nobody chose a place.
+    """
+    if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
+
+
+keep_files_in_memory()
 
 #: Tests of the store itself: their runs are made up, no agent ever lived them.
 MADE_UP = Path(__file__).parent / "store"
@@ -94,7 +112,7 @@ def pytest_sessionstart() -> None:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def forkserver() -> Iterator[ForkServer]:
+    forkserver = ForkServer()
+    yield forkserver
+    forkserver.close()

@@ -1,6 +1,6 @@
 """The stores that tests with worker processes run on.
 
-A test that takes its store from the nursery runs on SQLite, and under `-m prove` on PostgreSQL as well: each of its
+A test that takes its store from the forkserver runs on SQLite, and under `-m prove` on PostgreSQL as well: each of its
 folders has a database of its own then. Two markers change that:
 
     @pytest.mark.postgres               on PostgreSQL by default too: what would hurt most if it broke there
@@ -16,9 +16,9 @@ import pytest
 
 from holdfast.testing import check_history
 from holdfast.testing.postgres import Databases
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
-__all__ = ["nursery", "pytest_generate_tests"]
+__all__ = ["forkserver", "pytest_generate_tests"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -34,10 +34,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def nursery(nursery: Nursery, sort_of_store: str, request: pytest.FixtureRequest) -> Iterator[Nursery]:
+def forkserver(forkserver: ForkServer, sort_of_store: str, request: pytest.FixtureRequest) -> Iterator[ForkServer]:
     """Processes whose folders have stores of this sort; the histories in them are checked when the test is over."""
     if sort_of_store == "sqlite":
-        yield nursery  # `histories_hold` finds the files
+        yield forkserver  # `histories_hold` finds the files
         return
     databases: Databases = request.getfixturevalue("postgres_databases")
     urls: dict[Path, str] = {}
@@ -47,13 +47,13 @@ def nursery(nursery: Nursery, sort_of_store: str, request: pytest.FixtureRequest
             urls[folder] = databases.fresh()
         return urls[folder]
 
-    before, nursery.store_url = nursery.store_url, url_in
+    before, forkserver.store_url = forkserver.store_url, url_in
     try:
-        yield nursery
+        yield forkserver
         if request.node.get_closest_marker("corrupts") is None:
             found = [f"{folder}: {each}" for folder, url in urls.items() for each in check_history(url)]
             assert not found, "broken promises in the stores of this test:\n" + "\n".join(found)
     finally:
-        nursery.store_url = before
+        forkserver.store_url = before
         for url in urls.values():
             databases.drop(url)

@@ -15,12 +15,16 @@ from holdfast.codec.fastjson import digest, encode, encode_sorted
 from holdfast.codec.foreign import pack_named
 from holdfast.codec.foreign import refuse as refuse_foreign
 from holdfast.codec.refusal import Refused
-from holdfast.codec.tags import pack
+from holdfast.codec.tags import Other, pack
 from holdfast.codec.text import from_text, to_text
 
 
-def refuse(value: Any, depth: int = 0) -> Any:
-    raise AssertionError(value)
+class Never(Other):
+    def __call__(self, value: Any, depth: int = 0) -> Any:
+        raise AssertionError(value)
+
+
+refuse = Never()
 
 
 def test_a_function_that_nobody_has_any_more_is_not_kept_alive() -> None:

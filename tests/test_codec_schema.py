@@ -171,7 +171,7 @@ CASES: list[tuple[Any, list[Any], list[Any]]] = [
     (dt.date, [NOW.date()], ["2026-02-30", "2026-01-31T12:00:00", 5, "31.1.2026"]),
     (dt.time, [NOW.time(), dt.time(12, tzinfo=dt.UTC)], ["25:00", "12", 12, "12:00:00+25:00"]),
     (dt.timedelta, [dt.timedelta(days=-1, seconds=5)], [5, None]),
-    (Decimal, [Decimal("1.50"), Decimal("-1E+5"), Decimal(0)], ["many", "", None, "NaN", True]),
+    (Decimal, [Decimal("1.50"), Decimal("-1E+5"), Decimal(0)], ["many", "", None, "NaN", "INF", "-Infinity", True]),
     (uuid.UUID, [FIRST], ["7", 7, "g" * 32, None]),
     (bytes, [b"", b"\xff\x00a"], [1, None, []]),
     (Annotated[bytes, Field(min_length=2, max_length=3)], [b"\xff\xfe", b"abc"], ["a", "abcd", {"$bytes": "AA=="}]),

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from holdfast.cli import cli
 from tests.cli.commands import Commands
 from tests.cli.waiting import prepare, wait_status, worker
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 _GRACE_S = 5  # more than it takes to hand over, after --drain-timeout
@@ -315,7 +315,7 @@ def test_systemd_finds_no_fault_with_the_unit(tmp_path: Path) -> None:
     assert said == []
 
 
-def test_the_image_starts_holdfast_with_the_agents_that_are_there(tmp_path: Path, nursery: Nursery) -> None:
+def test_the_image_starts_holdfast_with_the_agents_that_are_there(tmp_path: Path, forkserver: ForkServer) -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (\S+)", text, flags=re.M)
     assert [name for name in copied if not (DEPLOY / name).exists()] == []
@@ -324,7 +324,7 @@ def test_the_image_starts_holdfast_with_the_agents_that_are_there(tmp_path: Path
     assert re.search(r"^USER \d+$", text, flags=re.M), "not root, and Kubernetes can tell"
     assert "--chown" not in text, "and not the owner of its code"
     assert_pinned(re.findall(r"^FROM (\S+)$", text, flags=re.M)[0])
-    ended = Commands(tmp_path, nursery)("run", str(DEPLOY / "agents.py"), "Ada")
+    ended = Commands(tmp_path, forkserver)("run", str(DEPLOY / "agents.py"), "Ada")
     assert (ended.code, ended.out) == (0, "Hello Ada.\n")
 
 
@@ -334,8 +334,8 @@ def test_the_readme_names_every_file() -> None:
     assert {name for name in files if f"`{name}`" not in text} == set()
 
 
-def test_readiness_is_whether_a_worker_of_this_machine_is_alive(tmp_path: Path, nursery: Nursery) -> None:
-    hf = prepare(Commands(tmp_path, nursery))
+def test_readiness_is_whether_a_worker_of_this_machine_is_alive(tmp_path: Path, forkserver: ForkServer) -> None:
+    hf = prepare(Commands(tmp_path, forkserver))
     assert hf("workers", "--here").code == 3, "there is no store"
     hf("run", "agents.py:echo", "--id", "one")
     assert hf("workers", "--here").code == 1

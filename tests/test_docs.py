@@ -24,6 +24,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -37,13 +38,14 @@ import click
 import pytest
 
 import holdfast as hf
+from holdfast import testing
 from holdfast.base import faults
 from holdfast.base.config import Settings
 from holdfast.cli import COMMANDS, cli, failure
+from holdfast.control.filters import Filters
 from holdfast.model import TRANSITIONS, Status
-from holdfast.testing import __all__ as testing_names
 from tests.cli.commands import Commands
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
@@ -280,6 +282,8 @@ class Page:
     ids=lambda path: path.name,
 )
 def test_a_page_does_what_it_says(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "$ curl " in path.read_text(encoding="utf-8") and shutil.which("curl") is None:
+        pytest.skip(f"{path.name} shows requests by curl, which is not installed")
     folder = tmp_path / "page"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -445,14 +449,14 @@ CHANGES: dict[str, list[tuple[str, str, list[str] | None]]] = {
 }
 
 
-def test_the_table_of_code_changes_is_true(tmp_path: Path, nursery: Nursery) -> None:
+def test_the_table_of_code_changes_is_true(tmp_path: Path, forkserver: ForkServer) -> None:
     rows = {row[0]: row[1] for row in table("docs/code-changes.md", "change")}
     assert list(rows) == list(CHANGES)
     for number, (change, cases) in enumerate(CHANGES.items()):
         for case, (old, new, expected) in enumerate(cases):
             folder = tmp_path / f"{number}-{case}"
             folder.mkdir()
-            holdfast = Commands(folder, nursery)
+            holdfast = Commands(folder, forkserver)
             (folder / "agent.py").write_text(CHANGING)
             assert holdfast("run", "agent.py", "--id", "x", HOLDFAST_FAULT="effect.after_intent:kill@2").code == -9
             assert (folder / "log").read_text().split() == ["a", "b", "e"]
@@ -510,10 +514,80 @@ def test_the_page_on_the_api_has_every_public_name() -> None:
     own, _, of_testing = text.partition("## `holdfast.testing`")
     lines = re.findall(r"^\| `(\w+)(?=[`(])", own, flags=re.M)
     assert sorted(lines) == sorted(hf.__all__)
-    assert set(re.findall(r"^\| `(\w+)", of_testing, flags=re.M)) == set(testing_names)
+    assert set(re.findall(r"^\| `(\w+)", of_testing, flags=re.M)) == set(testing.__all__)
     for kind in (hf.Run, hf.Holdfast, hf.InDoubt):
         public = {n for n in dir(kind) if not n.startswith("_") and callable(getattr(kind, n))}
         assert {n for n in public if f".{n}(" not in text} - {"decided"} == set(), kind
+
+
+#: A call as the page on the API shows it: `name(…)`, `Kind.name(…)` or `.name(…)`.
+SHOWN = re.compile(r"(?P<kind>\w+(?=\.))?(?P<dot>\.?)(?P<name>\w+)\((?P<given>[^()]*)\)")
+#: `name`; `name=`, which can be left out or must be named; `*names`; `...`, the filters of runs.
+PARAMETER = re.compile(r"\*?\w+=?|\.\.\.")
+FILTERS = [f"{name}=" for name in Filters.__annotations__]
+
+
+def given_in(call: str) -> list[str]:
+    return [each.strip() for each in call.split(",") if each.strip()]
+
+
+def problems(thing: Any, given: list[str]) -> str:
+    """How what the page says of a call differs from what it takes."""
+    positional: list[inspect.Parameter] = []
+    named: list[str] = []
+    for each in inspect.signature(thing).parameters.values():
+        if each.kind is each.POSITIONAL_ONLY or each.name == "self":
+            continue  # what a decorator decorates
+        if each.kind is each.VAR_KEYWORD:
+            named += FILTERS
+        elif each.kind is each.KEYWORD_ONLY:
+            named.append(f"{each.name}=")
+        else:
+            positional.append(each)
+    takes = [f"*{each.name}" if each.kind is each.VAR_POSITIONAL else each.name for each in positional]
+    said = [name for each in given for name in (FILTERS if each == "..." else [each])]
+    first, rest = said[: len(takes)], said[len(takes) :]
+    optional = {each.name for each in positional if each.default is not each.empty}
+    is_right = [each.rstrip("=") if each.rstrip("=") in optional else each for each in first] == takes
+    return "" if is_right and sorted(rest) == sorted(named) else f"takes {', '.join(takes + named)}"
+
+
+def calls_shown() -> list[tuple[str, Any, list[str]]]:
+    """(what is shown, the function or class, what it is given) for each call in a table of the page on the API."""
+    found: list[tuple[str, Any, list[str]]] = []
+    module: Any = hf
+    heading = ""
+    for line in (ROOT / "docs" / "api.md").read_text("utf-8").splitlines():
+        if line == "## `holdfast.testing`":
+            module = testing
+        if not line.startswith("| `"):
+            heading = line if line.startswith(("| name", "| method")) else heading
+            continue
+        cells = [code(cell) for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
+        row = cells[0][0]
+        of_row = hf.Holdfast if heading.startswith("| method of an app") else getattr(module, row, None)
+        for span in [each for cell in cells for each in cell]:
+            call = SHOWN.fullmatch(span)
+            if call is None or not all(PARAMETER.fullmatch(each) for each in given_in(call["given"])):
+                continue  # a name alone, or an example
+            holder = getattr(hf, call["kind"]) if call["kind"] else of_row if call["dot"] else module
+            found.append((span, getattr(holder, call["name"]), given_in(call["given"])))
+    return found
+
+
+def test_calls_on_the_page_on_the_api_take_what_the_code_takes() -> None:
+    shown = calls_shown()
+    assert [f"{what} {told}" for what, thing, given in shown if (told := problems(thing, given))] == []
+    things = [thing for _, thing, _ in shown]
+    functions = [getattr(module, name) for module in (hf, testing) for name in module.__all__]
+    methods = [
+        getattr(kind, name)
+        for kind in (hf.Run, hf.Holdfast, hf.Question, hf.InDoubt)
+        for name in dir(kind)
+        if not name.startswith("_")
+    ]
+    missing = [each for each in [*functions, *methods] if inspect.isfunction(each) and each not in things]
+    assert missing == [hf.reducer], "its only argument is the function that it decorates"
 
 
 def test_the_page_on_architecture_has_every_part_of_the_package() -> None:

@@ -13,9 +13,12 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import RunNotFound
-from holdfast.history.history import in_doubt_of, info_of, receipts_of, timeline_of
+from holdfast.history.doubts import in_doubt_of
+from holdfast.history.info import info_of
+from holdfast.history.receipts import receipts_of
+from holdfast.history.timeline import timeline_of
 from holdfast.journal.verification import Verification, verify
-from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
+from holdfast.model import Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId, reasons
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -36,7 +39,7 @@ def row(status: Status = Status.running, **changes: Any) -> RunRow:
         "updated_at": START + SECOND,
         "status": status,
         "reason": None,
-        "generation": 0,
+        "turn": 0,
         "epoch": 1,
         "head_seq": 1,
         "head_hash": b"",
@@ -67,7 +70,7 @@ class Journal:
             Record(
                 seq=seq,
                 epoch=self.epoch,
-                generation=0,
+                turn=0,
                 key=key,
                 kind=kind,
                 name=name or key.partition("#")[0],
@@ -111,9 +114,12 @@ def test_info_says_what_a_run_is_doing() -> None:
     assert info.created_at.tzinfo is UTC
     assert info_of(row(summary=progress), is_lost=True).now == "cut off, recoverable"
     doubt = {"why": "in doubt", "waits": [{"kind": "doubt", "key": "pay#1", "due": None, "cause": "timeout"}]}
-    assert info_of(row(Status.in_doubt, reason=doubt)).now == "pay#1 (timeout)"
-    assert info_of(row(Status.blocked, reason={"why": "replay mismatch", "asked": "pay"})).now == "replay mismatch: pay"
-    assert info_of(row(Status.quarantined, reason={"detail": "broken at 3"})).now == "broken at 3"
+    assert info_of(row(Status.in_doubt, reason=reasons.of(doubt))).now == "pay#1 (timeout)"
+    assert (
+        info_of(row(Status.blocked, reason=reasons.of({"why": "replay mismatch", "asked": "pay"}))).now
+        == "replay mismatch: pay"
+    )
+    assert info_of(row(Status.quarantined, reason=reasons.of({"detail": "broken at 3"}))).now == "broken at 3"
 
 
 def test_a_run_that_is_over_is_not_lost() -> None:
@@ -121,7 +127,7 @@ def test_a_run_that_is_over_is_not_lost() -> None:
 
 
 def test_info_is_ready_for_json() -> None:
-    text = json.dumps(info_of(row(Status.in_doubt, reason={"why": "x"}), is_lost=False).as_dict())
+    text = json.dumps(info_of(row(Status.in_doubt, reason=reasons.of({"why": "x"})), is_lost=False).as_dict())
     assert json.loads(text)["status"] == "in_doubt"
 
 
@@ -275,7 +281,7 @@ def test_effects_in_doubt_are_those_without_outcome_or_verdict() -> None:
     journal.add(Kind.settled, "d#1", payload={"verdict": "landed", "by": "person", "given": given})
     held = {"cause": "exception", "error": "OSError: x", "verify_error": "KeyError: y"}
     journal.add(Kind.noted, "b#1", "held", payload=held)
-    parked = row(Status.in_doubt, reason={"why": "in doubt", "waits": [{"kind": "doubt", "key": "b#1"}]})
+    parked = row(Status.in_doubt, reason=reasons.of({"why": "in doubt", "waits": [{"kind": "doubt", "key": "b#1"}]}))
     (doubt,) = in_doubt_of(parked, journal.records)
     assert (doubt.key, doubt.name, doubt.args, doubt.idempotency_key) == ("b#1", "b", '{"x":1}', "kb")
     assert doubt.cause == "exception; OSError: x; verify failed: KeyError: y"

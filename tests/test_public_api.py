@@ -11,16 +11,16 @@ from pathlib import Path
 import holdfast
 
 NAMES = """
-    Agent AlreadyDecided AlreadySettled AmbiguousId Approval Asked Call ConflictingSend ConflictingStart
-    CorruptJournal Declined Duration Effect EffectInDoubt EffectUndone FileChange FileEvent Holdfast HoldfastError
-    InDoubt MainLine
-    NatsMessage NatsQueue NeedsHuman NestedCall NotInRun PruneResult Question QuestionChanged QuestionState QueueInfo
-    Receipt ResultNotStored RetentionInfo Retry RetryLater Run RunBlocked RunCancelled RunError
-    RunFailed RunFinished RunInfo RunMoved RunNotFound RunPruned Saga ScheduleInfo Settings Signal Status Step
-    StepError Stop StoreError TriggerInfo Undecodable Unserialisable UsageError Verdict WorkerInfo agent arun ask
-    connect
-    effect emit get landed not_landed now patched progress race receive reducer resume rng run saga sleep start step
-    this_run this_step timeout transaction usage uuid4
+    Agent AlreadyDecided AlreadySettled AmbiguousId Approval Artifact Asked Budget Call CarriedLocal CheckpointInfo
+    ConflictingSend ConflictingStart CorruptJournal DamagedFile Declined Duration Effect EffectInDoubt EffectUndone
+    FileChange FileEvent Holdfast HoldfastError InDoubt MainLine NatsMessage NatsQueue NeedsHuman NestedCall NotInRun
+    Partial Plan PlanItem PruneResult Question QuestionChanged QuestionState QueueInfo Receipt ResultNotStored
+    RetentionInfo Retry RetryLater Run RunBlocked RunCancelled RunError RunFailed RunFinished RunInfo RunMoved
+    RunNotFound RunPruned Saga ScheduleInfo Settings Signal StateChange Status Step StepError Stop StoreError
+    StreamEvent StreamWriter Thread TriggerInfo Undecodable Unserialisable UsageError Verdict WorkerInfo Workspace
+    agent artifact arun ask connect effect emit get guard guards landed logger not_landed now patched plan progress
+    race receive reducer resume rng run saga sleep start step stream this_run this_step thread timeout transaction
+    turns usage uuid4 workspace
 """.split()
 
 #: A union of types has no docstring of its own.
@@ -52,16 +52,18 @@ def test_every_public_name_says_in_a_sentence_what_it_is() -> None:
 
 #: What users may use of what they hold; anything else that Holdfast needs of it has an underscore.
 HELD = {
-    "Agent": "coder fn name on_interrupt queue signals version",
+    "Agent": "budget coder fn name on_interrupt queue signals version",
     "Call": "agent args close input kwargs send throw",
     "Effect": "undo verify with_options",
-    "Holdfast": "backfill_schedule cancel_all emit find fire_schedule get in_doubt on pause_all pause_queue "
+    "Holdfast": "backfill_schedule cancel_all emit extension find fire_schedule get in_doubt lifespan on pause_all "
+    "pause_queue "
     "pause_schedule pause_trigger prune question questions queue queues refused_starts remove_schedule remove_trigger "
     "resume resume_all resume_queue resume_schedule resume_trigger retain retention runs schedule schedules start "
-    "triggers url work workers",
+    "thread triggers url work workers",
     "Retry": "attempts factor first jitter most",
-    "Run": "cancel history id in_doubt info interrupt pause questions receipts result resume retry send states status "
-    "thread_id token verify_journal",
+    "Run": "artifacts cancel checkpoints diff fork fork_plan history id in_doubt info interrupt pause question "
+    "questions receipts result resume retry send state states status stream thread_id token verify_journal "
+    "watch",
     "Step": "with_options",
 }
 
@@ -99,7 +101,7 @@ HEAVY = """
     _hashlib apsw asyncpg click cryptography ctypes decimal fastapi fractions nats pathlib platform pydantic
     pydantic_core random rich sqlite3 typing_extensions urllib.parse uuid uvicorn watchfiles zoneinfo
     holdfast.app.app holdfast.cli holdfast.codec.models holdfast.codec.schema holdfast.handle.run
-    holdfast.history.history holdfast.journal.journal holdfast.running.context holdfast.store holdfast.testing
+    holdfast.history holdfast.journal.journal holdfast.running.context holdfast.server holdfast.store holdfast.testing
     holdfast.worker
 """.split()
 

@@ -23,12 +23,12 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import StoreAway, StoreError
-from holdfast.journal.integrity import first_hash, rehash, row_digest
+from holdfast.journal.chain import first_hash, rehash, row_digest
 from holdfast.model import Record, RunId, RunRow
 from holdfast.store.sqlite.store import SqliteStore
 from tests.cli.commands import Commands
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 NOBODY = 65534
 
@@ -55,9 +55,9 @@ def forged(row: RunRow, records: Sequence[Record], old: str, new: str) -> Iterat
 
 @pytest.mark.corrupts
 def test_whoever_can_write_to_the_store_can_forge_a_history_and_verify_finds_nothing(
-    tmp_path: Path, nursery: Nursery
+    tmp_path: Path, forkserver: ForkServer
 ) -> None:
-    holdfast = Commands(tmp_path, nursery)
+    holdfast = Commands(tmp_path, forkserver)
     holdfast("run", "agents.py:echo", "honest", "--id", "one")
     assert holdfast("show", "one", "--json").json["result"] == "honest"
 
@@ -83,11 +83,11 @@ def test_whoever_can_write_to_the_store_can_forge_a_history_and_verify_finds_not
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_tool_that_is_another_user_can_open_no_file_of_the_store(nursery: Nursery) -> None:
+def test_a_tool_that_is_another_user_can_open_no_file_of_the_store(forkserver: ForkServer) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # pytest's own folder would keep it out already
-        holdfast = Commands(folder, nursery)
+        holdfast = Commands(folder, forkserver)
         holdfast("run", "agents.py:echo", "mine", "--id", "one")
         files = [file for file in holdfast.store.parent.rglob("*") if file.is_file()]
         assert holdfast.store in files

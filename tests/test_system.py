@@ -25,7 +25,7 @@ import holdfast as hf
 from holdfast.base import clock, system
 from holdfast.cli.heartbeat import Beat
 from holdfast.errors import StoreError, UsageError
-from holdfast.model import Worker
+from holdfast.model import Proof, Worker
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import files as sqlite_files
 from holdfast.store.sqlite import guard as sqlite_guard
@@ -130,7 +130,7 @@ def test_a_process_is_looked_for_only_if_it_is_known_to_be_of_this_machine(
     monkeypatch.setattr(clock, "boot_id", lambda: boot)
     store = PostgresStore.__new__(PostgresStore)
     monkeypatch.setattr(store, "workers", workers)
-    dead = {ALICE: "session"}
+    dead = {ALICE: Proof.session}
     asyncio.run(store._look_for_processes(dead))
     assert dead == {ALICE: proof}
 

@@ -289,8 +289,7 @@ def test_the_clock_going_back_an_hour_and_forward_a_month_loses_no_timer_and_sta
             assert seen == []  # all of them wait longer
             assert time.process_time() - spun < 0.7 * (time.monotonic() - began_s)
             wall.shift_us(3_600_000_000 + 30 * DAY_US)
-            assert app._executor is not None
-            await app._executor.quiet()
+            await app._here.quiet()
             # One for the month that was missed, not thirty.
             assert sorted(what for what, _ in seen) == ["a0", "c0", "daily"]
             assert await app.get("b").status() in ("running", "sleeping")

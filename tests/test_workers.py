@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually
-from tests.nursery import Forked, Nursery
+from tests.forkserver import Forked, ForkServer
 from tests.waiting import agents
-from tests.waiting.place import Place
+from tests.waiting.scene import Scene
 
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 
 
-def worker_with_pid(place: Place, pid: int) -> Forked:
+def worker_with_pid(place: Scene, pid: int) -> Forked:
     for _ in range(50):
         try:
             LAST_PID.write_text(str(pid - 1))
@@ -29,8 +29,8 @@ def worker_with_pid(place: Place, pid: int) -> Forked:
     pytest.skip(f"pid {pid} is never free")
 
 
-def test_a_worker_with_the_pid_of_a_dead_one_lives(tmp_path: Path, nursery: Nursery) -> None:
-    with Place(tmp_path, nursery) as place:
+def test_a_worker_with_the_pid_of_a_dead_one_lives(tmp_path: Path, forkserver: ForkServer) -> None:
+    with Scene(tmp_path, forkserver) as place:
         old = place.worker()
         old.kill()
         new = worker_with_pid(place, old.pid)
@@ -47,7 +47,7 @@ def test_a_worker_with_the_pid_of_a_dead_one_lives(tmp_path: Path, nursery: Nurs
 
 
 def test_no_worker_outlives_the_process_that_asked_for_it(tmp_path: Path) -> None:
-    nursery = Nursery()
-    worker = Place(tmp_path, nursery).worker()
-    nursery.close()
+    forkserver = ForkServer()
+    worker = Scene(tmp_path, forkserver).worker()
+    forkserver.close()
     asyncio.run(eventually(lambda: not Path(f"/proc/{worker.pid}").exists()))

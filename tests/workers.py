@@ -19,7 +19,7 @@ from holdfast.base import clock
 from holdfast.testing.child import agents_of
 from holdfast.worker.executor import Executor
 from tests.eventually import eventually
-from tests.nursery import Forked, Nursery
+from tests.forkserver import Forked, ForkServer
 
 T = TypeVar("T")
 
@@ -56,33 +56,36 @@ def work(
 def _say_what_it_has(executor: Executor) -> None:
     """To its log, when a test asks for it: the runs that this process has, or believes to have, and hands over."""
     runs = [each.run for each in executor.executions]
-    logging.warning("has %s", " ".join(f"{run.id}{'/leaving' if run.draining else ''}" for run in runs))
+    logging.warning("has %s", " ".join(f"{run.id}{'/leaving' if run.gate.draining else ''}" for run in runs))
 
 
 def _say_where_it_stands(executor: Executor) -> None:
     """To its log, when something is not over that should be: what each run waits for, and each task."""
     for each in executor.executions:
         run = each.run
-        states = {name: getattr(run, name) for name in ("paused", "parking", "dead", "halted", "bodies", "lines")}
-        logging.warning("run %s: waits for %s; %s; reads mail: %s", run.id, [*run.waits], states, each._reading)
+        states = {name: getattr(run.life, name) for name in ("parking", "dead", "halted")}
+        states |= {"paused": run.gate.paused, "at work": run.activity.is_at_work, "lines": run.activity.lines}
+        logging.warning(
+            "run %s: waits for %s; %s; reads mail: %s", run.id, run.waits.keys, states, each._mailbox.is_reading
+        )
     for task in asyncio.all_tasks():
         stack = io.StringIO()
         task.print_stack(file=stack)
         logging.warning("%s", stack.getvalue())
 
 
-class Place:
+class Scene:
     """A folder with a store and workers, who are killed when it is left."""
 
     def __init__(
-        self, folder: Path, nursery: Nursery, *, agents: str, settings: Mapping[str, Any], level: str = "WARNING"
+        self, folder: Path, forkserver: ForkServer, *, agents: str, settings: Mapping[str, Any], level: str = "WARNING"
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.url = nursery.store_url(folder)
+        self.url = forkserver.store_url(folder)
         self.log = folder / "log.txt"
         self.env: dict[str, str] = {}  #: of its workers
-        self._nursery = nursery
+        self._forkserver = forkserver
         self._agents, self._settings, self._level = agents, settings, level
         self._workers: list[Forked] = []
 
@@ -110,7 +113,7 @@ class Place:
         **settings: Any,
     ) -> Forked:
         """Start a worker; `shift_s` puts its clock forward."""
-        worker = self._nursery.start(
+        worker = self._forkserver.start(
             work,
             imports=[self._agents],
             log=self.log,

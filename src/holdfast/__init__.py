@@ -8,9 +8,11 @@ from holdfast.errors import (
     AlreadyDecided,
     AlreadySettled,
     AmbiguousId,
+    CarriedLocal,
     ConflictingSend,
     ConflictingStart,
     CorruptJournal,
+    DamagedFile,
     Declined,
     EffectInDoubt,
     EffectUndone,
@@ -36,9 +38,11 @@ from holdfast.errors import (
     Unserialisable,
     UsageError,
 )
-from holdfast.model import QuestionState, Status
-from holdfast.running.calls import Retry
-from holdfast.verbs.child import Agent, Call, MainLine, agent, get, resume, start
+from holdfast.model import Partial, QuestionState, Status, StreamEvent
+from holdfast.model.budgets import Budget
+from holdfast.running.options import Retry
+from holdfast.verbs.agent import Agent, Call, MainLine, agent
+from holdfast.verbs.start import get, resume, start
 from holdfast.verbs.step import Step, step
 from holdfast.version import VERSION as __version__  # noqa: F401 - an attribute, not a name to import
 
@@ -48,21 +52,35 @@ if TYPE_CHECKING:
     from holdfast.automation.triggers import FileChange, FileEvent, NatsMessage, NatsQueue, TriggerInfo
     from holdfast.base.config import Settings
     from holdfast.control.upkeep.retention import PruneResult, RetentionInfo
-    from holdfast.handle.people import InDoubt, Question
+    from holdfast.handle.decisions import InDoubt, Question
     from holdfast.handle.run import Run
-    from holdfast.history.history import Receipt, RunInfo
+    from holdfast.history.checkpoints import CheckpointInfo, StateChange
+    from holdfast.history.info import RunInfo
+    from holdfast.history.receipts import Receipt
+    from holdfast.model.plans import PlanItem
+    from holdfast.running.artifacts import Artifact
+    from holdfast.running.workspaces import Workspace
+    from holdfast.verbs.artifact import artifact
     from holdfast.verbs.effect.effect import effect
     from holdfast.verbs.effect.settling import Verdict, landed, not_landed
     from holdfast.verbs.effect.signatures import Effect
     from holdfast.verbs.effect.transactions import transaction
-    from holdfast.verbs.outward import emit
+    from holdfast.verbs.fingerprints import guards
+    from holdfast.verbs.guard import guard
+    from holdfast.verbs.logger import logger
+    from holdfast.verbs.plan import Plan, plan
     from holdfast.verbs.question import Approval, Asked, ask
     from holdfast.verbs.race import race
     from holdfast.verbs.reducer import reducer
+    from holdfast.verbs.remote import emit
     from holdfast.verbs.saga import Saga, saga
     from holdfast.verbs.signal import Signal, receive
+    from holdfast.verbs.stream import StreamWriter, stream
+    from holdfast.verbs.thread import Thread, thread
     from holdfast.verbs.timer import sleep, timeout
+    from holdfast.verbs.turns import turns
     from holdfast.verbs.values import now, patched, progress, rng, this_run, this_step, usage, uuid4
+    from holdfast.verbs.workspace import workspace
     from holdfast.worker.queues import QueueInfo
 
 __all__ = [
@@ -71,11 +89,16 @@ __all__ = [
     "AlreadySettled",
     "AmbiguousId",
     "Approval",
+    "Artifact",
     "Asked",
+    "Budget",
     "Call",
+    "CarriedLocal",
+    "CheckpointInfo",
     "ConflictingSend",
     "ConflictingStart",
     "CorruptJournal",
+    "DamagedFile",
     "Declined",
     "Duration",
     "Effect",
@@ -92,6 +115,9 @@ __all__ = [
     "NeedsHuman",
     "NestedCall",
     "NotInRun",
+    "Partial",
+    "Plan",
+    "PlanItem",
     "PruneResult",
     "Question",
     "QuestionChanged",
@@ -116,28 +142,38 @@ __all__ = [
     "ScheduleInfo",
     "Settings",
     "Signal",
+    "StateChange",
     "Status",
     "Step",
     "StepError",
     "Stop",
     "StoreError",
+    "StreamEvent",
+    "StreamWriter",
+    "Thread",
     "TriggerInfo",
     "Undecodable",
     "Unserialisable",
     "UsageError",
     "Verdict",
     "WorkerInfo",
+    "Workspace",
     "agent",
+    "artifact",
     "arun",
     "ask",
     "connect",
     "effect",
     "emit",
     "get",
+    "guard",
+    "guards",
     "landed",
+    "logger",
     "not_landed",
     "now",
     "patched",
+    "plan",
     "progress",
     "race",
     "receive",
@@ -149,63 +185,84 @@ __all__ = [
     "sleep",
     "start",
     "step",
+    "stream",
     "this_run",
     "this_step",
+    "thread",
     "timeout",
     "transaction",
+    "turns",
     "usage",
     "uuid4",
+    "workspace",
 ]
 
 #: Loaded when they are first asked for: what a program needs that has not connected yet stands above. No name here is
 #: also that of a module, which would take its place.
 _LATER = {
     "Approval": "holdfast.verbs.question",
+    "Artifact": "holdfast.running.artifacts",
     "Asked": "holdfast.verbs.question",
+    "CheckpointInfo": "holdfast.history.checkpoints",
     "Effect": "holdfast.verbs.effect.signatures",
     "FileChange": "holdfast.automation.triggers",
     "FileEvent": "holdfast.automation.triggers",
     "Holdfast": "holdfast.app.app",
-    "InDoubt": "holdfast.handle.people",
+    "InDoubt": "holdfast.handle.decisions",
     "NatsMessage": "holdfast.automation.triggers",
     "NatsQueue": "holdfast.automation.triggers",
+    "Plan": "holdfast.verbs.plan",
+    "PlanItem": "holdfast.model.plans",
     "PruneResult": "holdfast.control.upkeep.retention",
-    "Question": "holdfast.handle.people",
+    "Question": "holdfast.handle.decisions",
     "QueueInfo": "holdfast.worker.queues",
-    "Receipt": "holdfast.history.history",
+    "Receipt": "holdfast.history.receipts",
     "RetentionInfo": "holdfast.control.upkeep.retention",
     "Run": "holdfast.handle.run",
-    "RunInfo": "holdfast.history.history",
+    "RunInfo": "holdfast.history.info",
     "Saga": "holdfast.verbs.saga",
     "ScheduleInfo": "holdfast.automation.schedules.timetable",
     "Settings": "holdfast.base.config",
     "Signal": "holdfast.verbs.signal",
+    "StreamWriter": "holdfast.verbs.stream",
+    "Thread": "holdfast.verbs.thread",
+    "StateChange": "holdfast.history.checkpoints",
     "TriggerInfo": "holdfast.automation.triggers",
     "Verdict": "holdfast.verbs.effect.settling",
-    "WorkerInfo": "holdfast.app.app",
-    "arun": "holdfast.app.app",
+    "WorkerInfo": "holdfast.app.looks",
+    "Workspace": "holdfast.running.workspaces",
+    "artifact": "holdfast.verbs.artifact",
+    "arun": "holdfast.app.bridge",
     "ask": "holdfast.verbs.question",
-    "connect": "holdfast.app.app",
+    "connect": "holdfast.app.connection",
     "effect": "holdfast.verbs.effect.effect",
-    "emit": "holdfast.verbs.outward",
+    "emit": "holdfast.verbs.remote",
+    "guard": "holdfast.verbs.guard",
+    "guards": "holdfast.verbs.fingerprints",
     "landed": "holdfast.verbs.effect.settling",
+    "logger": "holdfast.verbs.logger",
     "not_landed": "holdfast.verbs.effect.settling",
     "now": "holdfast.verbs.values",
     "patched": "holdfast.verbs.values",
+    "plan": "holdfast.verbs.plan",
     "progress": "holdfast.verbs.values",
     "race": "holdfast.verbs.race",
     "receive": "holdfast.verbs.signal",
     "reducer": "holdfast.verbs.reducer",
     "rng": "holdfast.verbs.values",
-    "run": "holdfast.app.app",
+    "run": "holdfast.app.bridge",
     "saga": "holdfast.verbs.saga",
     "sleep": "holdfast.verbs.timer",
+    "stream": "holdfast.verbs.stream",
     "this_run": "holdfast.verbs.values",
     "this_step": "holdfast.verbs.values",
+    "thread": "holdfast.verbs.thread",
     "timeout": "holdfast.verbs.timer",
     "transaction": "holdfast.verbs.effect.transactions",
+    "turns": "holdfast.verbs.turns",
     "usage": "holdfast.verbs.values",
     "uuid4": "holdfast.verbs.values",
+    "workspace": "holdfast.verbs.workspace",
 }
 
 

@@ -29,6 +29,7 @@ HoldfastError
 ├── RunPruned                  the run has ended, and what it did was removed since
 ├── RunMoved                   the run lives in another store
 ├── CorruptJournal             stored data failed verification
+├── DamagedFile                a file that a run stored is missing, or is not what it was
 └── StoreError                 the store cannot do what was asked
     ├── NoStore                there is none at this place
     ├── StoreCorrupt           the file itself is damaged
@@ -37,6 +38,8 @@ HoldfastError
     ├── StoreFull              no space left
     ├── Fenced                 somebody else owns the run that this was done for
     └── ForkedConnection       a connection was used in a forked child
+
+CarriedLocal                   a warning: a local variable of a loop of turns will be forgotten
 """
 
 from __future__ import annotations
@@ -60,6 +63,13 @@ class NotInRun(UsageError):
 
 class NestedCall(UsageError):
     """A durable verb was called inside the body of a step or effect."""
+
+
+class CarriedLocal(UserWarning):
+    """A local variable changed in a turn of `hf.turns` and is not in its state: a resume does not know it.
+
+    Example: `warnings.simplefilter("error", hf.CarriedLocal)` in tests
+    """
 
 
 class Unserialisable(HoldfastError):
@@ -230,6 +240,14 @@ class CorruptJournal(HoldfastError):
         super().__init__(message)
         self.run_id = run_id
         self.seq = seq
+
+
+class DamagedFile(HoldfastError):
+    """A file that a run stored is missing, or is not what it was. The run itself is sound, and goes on."""
+
+    def __init__(self, message: str, *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
 
 
 class StoreError(HoldfastError):

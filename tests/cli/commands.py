@@ -19,7 +19,7 @@ import apsw
 from holdfast import cli
 from holdfast.cli.failure import report
 from holdfast.cli.setup import Setup
-from tests.nursery import Forked, Nursery
+from tests.forkserver import Forked, ForkServer
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -156,9 +156,9 @@ class Ended:
 class Commands:
     """Runs commands in one folder."""
 
-    def __init__(self, folder: Path, nursery: Nursery, *, writes_agents: bool = True) -> None:
+    def __init__(self, folder: Path, forkserver: ForkServer, *, writes_agents: bool = True) -> None:
         self.folder = folder
-        self._nursery = nursery
+        self._forkserver = forkserver
         self.store = folder / ".holdfast" / "holdfast.db"
         if writes_agents:
             (folder / "agents.py").write_text(AGENTS)
@@ -225,7 +225,7 @@ class Commands:
         self, call: Callable[..., None], streams: list[int], environment: Mapping[str, str], **more: Any
     ) -> Forked:
         env = {**self.environment, **environment}
-        return self._nursery.start(call, streams=streams, env=env, only=True, folder=str(self.folder), **more)
+        return self._forkserver.start(call, streams=streams, env=env, only=True, folder=str(self.folder), **more)
 
     def _ended(self, call: Callable[..., None], stdin: str, environment: Mapping[str, str], **more: Any) -> Ended:
         with contextlib.ExitStack() as stack:

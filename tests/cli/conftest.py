@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 
 @pytest.fixture
-def hf(tmp_path: Path, nursery: Nursery) -> Commands:
-    return Commands(tmp_path, nursery)
+def hf(tmp_path: Path, forkserver: ForkServer) -> Commands:
+    return Commands(tmp_path, forkserver)

@@ -22,7 +22,13 @@ from pydantic import Field, create_model
 
 
 @hf.step
+async def tell(text: str) -> None:
+    hf.stream().write(text)
+
+
+@hf.step
 async def fail(text: str) -> None:
+    hf.stream().write(text)
     raise ValueError(text)
 
 
@@ -38,6 +44,8 @@ async def for_ever(text: str) -> None:
 
 @hf.agent
 async def ended(name: str, text: str) -> dict:
+    await tell(text)
+    await hf.thread(dict).append({text: text}, {"who": name})
     return {"said": text, text: [name]}
 
 

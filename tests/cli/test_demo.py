@@ -23,7 +23,7 @@ import pytest
 import holdfast
 from holdfast.demo import research
 from holdfast.demo.findings import Evidence, examine, gather_evidence
-from holdfast.demo.story import ACTS, Ended, Places
+from holdfast.demo.story import ACTS, Performance, Places
 
 COMMAND = [sys.executable, "-m", "holdfast", "demo", "--fast"]
 SOURCES = str(Path(holdfast.__file__).parent.parent)
@@ -66,7 +66,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def evidence(kept: dict[str, Any]) -> Evidence:
     codes = (-signal.SIGKILL, -signal.SIGKILL, -signal.SIGKILL, 0)
-    ended = [Ended(*each) for each in zip(ACTS, kept["pids"], codes, strict=True)]
+    ended = [Performance(*each) for each in zip(ACTS, kept["pids"], codes, strict=True)]
     return asyncio.run(gather_evidence(Places(Path(kept["directory"])), ended))
 
 

@@ -9,7 +9,8 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
 from holdfast.cli.failure import Failure
-from holdfast.cli.forms import fields_of, read_choice, read_form, read_yes, type_text
+from holdfast.cli.forms import read_choice, read_form, read_yes
+from holdfast.codec.forms import fields_of, type_text
 
 
 class Colour(Enum):

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.frames import Scene, bar, in_order, run_lines, scene_lines, share_of
+from holdfast.base.clock import as_time
+from holdfast.cli.frames import bar, run_lines, share_of, snapshot_lines
 from holdfast.cli.text import width
 from holdfast.cli.timeline import Line, painted
-from holdfast.cli.waits import needs_answer, now_of
-from holdfast.history.history import RunInfo, TimelineItem, as_time, info_of
-from holdfast.model import Status
+from holdfast.history.info import RunInfo, info_of
+from holdfast.history.snapshot import Snapshot, in_order
+from holdfast.history.timeline import TimelineItem
+from holdfast.history.waiting import needs_answer, now_of
+from holdfast.model import Status, reasons
 from holdfast.testing.samples import START, unborn
 
 NOW = as_time(START) + timedelta(seconds=90)
@@ -21,12 +24,13 @@ LATER = START + 3 * 3600 * 1_000_000
 
 
 def a_run(run_id: str, status: Status, *, reason: dict[str, Any] | None = None, **summary: Any) -> RunInfo:
-    return info_of(replace(unborn(run_id), status=status, reason=reason, agent="research", summary=summary))
+    why = None if reason is None else reasons.of(reason)
+    return info_of(replace(unborn(run_id), status=status, reason=why, agent="research", summary=summary))
 
 
-def a_scene(*infos: RunInfo, ended: int = 0) -> Scene:
+def a_scene(*infos: RunInfo, ended: int = 0) -> Snapshot:
     over = [a_run(f"r_ended{n}", Status.done, steps=3) for n in range(ended)]
-    return Scene(NOW, in_order(infos), over, False, 2, {"mail": 12}, 1)
+    return Snapshot(NOW, in_order(infos), over, False, 2, {"mail": 12}, 1)
 
 
 def text_of(lines: list[Line]) -> list[str]:
@@ -78,7 +82,7 @@ def test_what_needs_a_person_comes_first() -> None:
 
 @pytest.mark.parametrize("columns", [30, 40, 50, 60, 80, 100, 140, 200])
 def test_every_width_fits_and_keeps_status_and_run(columns: int) -> None:
-    lines = text_of(scene_lines(a_scene(*MANY, ended=3), columns, 40))
+    lines = text_of(snapshot_lines(a_scene(*MANY, ended=3), columns, 40))
     assert max(width(line.rstrip()) for line in lines) <= columns
     table = lines[2:]
     assert table[0].startswith("STATUS")
@@ -86,28 +90,28 @@ def test_every_width_fits_and_keeps_status_and_run(columns: int) -> None:
 
 
 def test_a_wide_terminal_has_all_columns_and_a_narrow_one_fewer() -> None:
-    wide = "\n".join(text_of(scene_lines(a_scene(*MANY), 140, 40)))
+    wide = "\n".join(text_of(snapshot_lines(a_scene(*MANY), 140, 40)))
     for each in ("AGENT", "PROGRESS", "CALLS", "AGE", "COST", "━━━━────── 40%", "$0.42", "asks: Publish PR 91?"):
         assert each in wide
     assert "2 workers" in wide
     assert "queue mail: 12" in wide
     assert "1 question (holdfast questions)" in wide
-    narrow = "\n".join(text_of(scene_lines(a_scene(*MANY), 60, 40)))
+    narrow = "\n".join(text_of(snapshot_lines(a_scene(*MANY), 60, 40)))
     assert "PROGRESS" not in narrow
     assert "NOW" in narrow
 
 
 @pytest.mark.parametrize("rows", [8, 12, 24])
 def test_the_frame_fits_the_height_and_says_what_is_left_out(rows: int) -> None:
-    scene = a_scene(*(a_run(f"r_{n:04d}", Status.queued) for n in range(50)))
-    lines = text_of(scene_lines(scene, 100, rows))
+    snapshot = a_scene(*(a_run(f"r_{n:04d}", Status.queued) for n in range(50)))
+    lines = text_of(snapshot_lines(snapshot, 100, rows))
     assert len(lines) <= rows - 1
     shown = sum("queued" in line for line in lines[3:])
     assert f"… {50 - shown} more: holdfast runs" in lines[-1]
 
 
 def test_an_empty_store_says_so() -> None:
-    assert text_of(scene_lines(a_scene(), 80, 24))[-1] == "No runs."
+    assert text_of(snapshot_lines(a_scene(), 80, 24))[-1] == "No runs."
 
 
 def test_a_bar_is_never_fuller_than_full() -> None:
@@ -146,5 +150,5 @@ def test_a_run_that_needs_a_person_names_the_command() -> None:
 
 def test_nothing_that_a_run_says_reaches_the_terminal_as_a_command() -> None:
     evil = a_run("r_1", Status.running, now="\x1b]0;owned\x07 \u202e")
-    for lines in (scene_lines(a_scene(evil), 120, 24), run_lines(evil, [], NOW, 120, 24)):
+    for lines in (snapshot_lines(a_scene(evil), 120, 24), run_lines(evil, [], NOW, 120, 24)):
         assert not set("\x1b\x07\u202e") & set("".join(text_of(lines)))

@@ -23,12 +23,13 @@ from holdfast.cli.commands.questions import detail
 from holdfast.cli.failure import Failure
 from holdfast.cli.forms import read_form
 from holdfast.cli.groups import Group
-from holdfast.handle.people import Question
+from holdfast.handle.decisions import Question
 from holdfast.journal.integrity import seal_question
 from holdfast.model import QuestionRow, QuestionState, RunId
 from holdfast.store.contract import Store
 from tests.cli.commands import Commands
 from tests.cli.hostile_world import SORTS, all_texts_are_used, build, copied, run_id_of, text_of
+from tests.forkserver import ForkServer
 from tests.hostile import (
     BODIES,
     FILE_NAMES,
@@ -43,7 +44,6 @@ from tests.hostile import (
     raw_in,
     typed,
 )
-from tests.nursery import Nursery
 
 CODES = {0, 1, 2, 3, 5, 6, 7, 8, 124, 130}
 #: What a command is given for a hostile id.
@@ -51,17 +51,17 @@ Arguments = Callable[[str], Sequence[str]]
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory, forkserver: ForkServer) -> Path:
     folder = tmp_path_factory.mktemp("world")
-    build(Commands(folder, nursery))
+    build(Commands(folder, forkserver))
     return folder
 
 
 @pytest.fixture
-def hf(world: Path, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Commands:
+def hf(world: Path, tmp_path_factory: pytest.TempPathFactory, forkserver: ForkServer) -> Commands:
     folder = tmp_path_factory.mktemp("folder")  # not the test's own: hundreds of histories would be checked each time
     copied(world, folder)
-    return Commands(folder, nursery, writes_agents=False)
+    return Commands(folder, forkserver, writes_agents=False)
 
 
 def of(sort: str, *rest: str, command: Sequence[str] = (), options: Sequence[str] = ()) -> Arguments:
@@ -119,6 +119,13 @@ TRIED: dict[str, list[Arguments]] = {
         _option("resume", option="--agent"),
     ],
     "retry": [of("failed", "agents.py", command=["retry"]), of("failed", command=["retry"]), about("retry")],
+    "fork": [
+        of("ended", command=["fork"], options=["--dry-run"]),
+        of("doubtful", command=["fork"], options=["--at", "3", "--note", "\x1b[31m", "--by", "\u200b"]),
+        of("asking", command=["fork"], options=["--result", "\x1b[31m=1"]),
+        lambda h: ["fork", f"--id={h} fork", f"--thread={h}", "--", run_id_of("ended", h)],
+        about("fork"),
+    ],
     "pause": [
         of("asking", command=["pause"], options=["--note", "\x1b[31m", "--by", "\u200b"]),
         _option("pause", option="--queue"),
@@ -143,7 +150,32 @@ TRIED: dict[str, list[Arguments]] = {
         of("ended", command=["show"], options=["--journal"]),
         about("show"),
     ],
+    "receipt": [*(of(sort, command=["receipt"]) for sort in ("ended", "failed", "cut")), about("receipt")],
+    "plan": [of("ended", command=["plan"]), of("ended", command=["plan"], options=["--edit"]), about("plan")],
+    "activity": [
+        plain("activity"),
+        of("held", command=["activity"]),
+        about("activity"),
+        _option("activity", option="--by"),
+    ],
+    "checkpoints": [of("ended", command=["checkpoints"]), about("checkpoints")],
+    "state": [of("ended", command=["state"]), about("state"), _option("state", "one", option="--turn")],
+    "diff": [of("ended", command=["diff"], options=["1", "2"]), lambda h: ["diff", "--", h, "1", "2"]],
     "watch": [plain("watch", "--once"), *(of(sort, command=["watch"], options=["--once"]) for sort in SORTS)],
+    "stream": [
+        of("ended", command=["stream"]),
+        of("failed", "output", command=["stream"], options=["--offset", "0", "--follow"]),
+        lambda h: ["stream", "--", run_id_of("ended", h), h],
+        about("stream"),
+    ],
+    "thread": [about("thread"), about("thread", options=["--since", "1"]), about("thread", rest=["more"])],
+    "artifacts": [
+        *(of(sort, command=["artifacts"]) for sort in SORTS),
+        of("ended", "journal", command=["artifacts"]),
+        of("ended", "journal", command=["artifacts"], options=["--save", "saved"]),
+        with_text("artifacts", sort="ended"),
+        about("artifacts"),
+    ],
     "send": [
         lambda h: ["send", f"--by={h}", f"--dedup={h}", "--", run_id_of("listening", h), h, "true"],
         with_text("send", sort="listening"),
@@ -165,6 +197,7 @@ TRIED: dict[str, list[Arguments]] = {
     + [of("forming", f"{text}={text}", command=["answer"]) for text in ("first", "\x1b[31m")]
     + [about("answer", rest=["yes"]), _option("answer", "q_1", "yes", option="--by")],
     "decline": [of("asking", command=["decline"], options=["--note", "\x1b[31m\u202e"]), about("decline")],
+    "check": [plain("check", "agents.py"), about("check"), _option("check", "agents.py", option="--agent")],
     "in-doubt": [
         plain("in-doubt"),
         of("doubtful", command=["in-doubt"]),
@@ -182,6 +215,18 @@ TRIED: dict[str, list[Arguments]] = {
         lambda h: ["worker", "--", f"{h}/nowhere.py"],
         lambda h: ["worker", "--", f"agents.py:{h}"],
         _option("worker", "agents.py", option="--drain-timeout"),
+    ],
+    "console": [
+        lambda h: ["console", "--", f"{h}/nowhere.db"],
+        lambda h: ["console", f"--db={h}", "--", f"{h}/nowhere.db"],
+        _option("console", option="--port"),
+    ],
+    "serve": [
+        lambda h: ["serve", "--", f"{h}/nowhere.py"],
+        lambda h: ["serve", "--worker", "--read-only", "--", h],
+        lambda h: ["serve", f"--bind={h}"],
+        _option("serve", option="--add-user"),
+        _option("serve", option="--tls-cert"),
     ],
     "workers": [plain("workers"), plain("workers", "--here")],
     "health": [about("health"), _option("health", "beat", option="--max-age")],

@@ -236,6 +236,10 @@ def test_doctor_reports_the_store_and_what_was_left_over(hf: Commands) -> None:
     assert ended.code == 0, ended.out
     report = {line.split("\t")[1]: line.split("\t") for line in ended.out.splitlines()}
     assert {"python", "sqlite", "store", "durability", "file system", "permissions", "workers", "log"} <= report.keys()
+    assert "largest" not in report, "nothing is large"
+    (hf.folder / "long.json").write_text(json.dumps(os.urandom(150_000).hex()))
+    hf("run", "agents.py:echo", "--input", "@long.json", "--id", "long")
+    assert "long: " in next(line for line in hf("doctor").out.splitlines() if "\tlargest\t" in line)
     hf("run", "agents.py:research", "x", "--id", "cut", DIE_IN_EFFECT="1")
     assert "cut" in hf("doctor").out
     assert hf("runs").out.split("\t")[1] == "cut_off"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import AGENTS, Commands, Ended
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 SOMEBODY = 65534  #: a user that is neither us nor root
 NAMES_AGENTS = '[tool.holdfast]\nagents = ["found.py"]\n'
@@ -38,11 +38,11 @@ def top(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def below(top: Path, nursery: Nursery) -> Commands:
+def below(top: Path, forkserver: ForkServer) -> Commands:
     """Commands in a folder below the project; a run was cut off there."""
     folder = top / "middle" / "below"
     folder.mkdir(parents=True)
-    hf = Commands(folder, nursery)
+    hf = Commands(folder, forkserver)
     hf("run", "agents.py:research", "tides", "--id", "one", DIE_IN_EFFECT="1")
     return hf
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.commands import BLOCKED, Commands
 from tests.cli.test_watch import Screen
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 
 def test_a_text_is_printed_as_it_is_and_everything_else_goes_to_stderr(hf: Commands) -> None:
@@ -230,8 +230,8 @@ MISTAKES = [
 
 
 @pytest.fixture(scope="module")
-def mistaken(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Commands:
-    hf = Commands(tmp_path_factory.mktemp("mistakes"), nursery)
+def mistaken(tmp_path_factory: pytest.TempPathFactory, forkserver: ForkServer) -> Commands:
+    hf = Commands(tmp_path_factory.mktemp("mistakes"), forkserver)
     for name, text in {
         "empty.py": "x = 1\n",
         "syntax.py": "def broken(:\n",

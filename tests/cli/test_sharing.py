@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 from holdfast.cli import COMMANDS, cli
 from tests.cli.commands import Commands
 from tests.cli.waiting import park, prepare, script, worker
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 
 @pytest.fixture
@@ -158,8 +158,8 @@ def test_what_can_never_be_a_run_is_shown_without_harm_to_the_terminal(hf: Comma
     assert hf("triggers", "refused", "other").code == 3
 
 
-def test_looking_makes_no_store(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> None:
-    empty = Commands(tmp_path_factory.mktemp("empty"), nursery)
+def test_looking_makes_no_store(tmp_path_factory: pytest.TempPathFactory, forkserver: ForkServer) -> None:
+    empty = Commands(tmp_path_factory.mktemp("empty"), forkserver)
     for name in ("workers", "queues", "schedules", "triggers", "questions", "watch"):
         ended = empty(name)
         assert ended.code == 3, name

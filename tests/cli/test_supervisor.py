@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.insistence import ECHO_S
+from holdfast.cli.stop_signals import ECHO_S
 from holdfast.cli.supervisor import delay_s
 from holdfast.testing.processes import environment
 from tests.eventually import eventually_now

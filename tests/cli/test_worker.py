@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli.commands.worker import SignalLoop
-from holdfast.cli.insistence import ECHO_S
 from holdfast.cli.setup import Setup
+from holdfast.cli.stop_signals import ECHO_S
 from holdfast.cli.worker_events import Events
 from holdfast.testing.postgres import PostgresServer
 from tests.cli.commands import Commands

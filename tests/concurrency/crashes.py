@@ -17,7 +17,7 @@ from typing import Any
 import holdfast as hf
 from holdfast.base import faults
 from holdfast.base.config import Settings
-from holdfast.journal.integrity import first_hash, seal_row
+from holdfast.journal.chain import first_hash, seal_row
 from holdfast.model import OUTCOMES, Append, Kind, Record, RunId, RunRow, Status
 from holdfast.store import open_store
 from tests.concurrency import programs

@@ -53,6 +53,12 @@ async def spell(words: set[str], more: frozenset[tuple[str, int]], index: dict[s
     return sorted(words)
 
 
+@hf.effect(on_doubt="retry", settle=0)
+async def keep(n: int) -> int:
+    """What came before it is on disk."""
+    return n
+
+
 @hf.agent
 async def spelling(seed: int, plain: bool) -> dict[str, Any]:
     """Sets as arguments, whose order differs from process to process."""
@@ -62,6 +68,7 @@ async def spelling(seed: int, plain: bool) -> dict[str, Any]:
         words = set(letters[:n])
         calls = [spell(words, frozenset((w, n) for w in words), dict.fromkeys(words, words)) for _ in range(2)]
         values += await asyncio.gather(*calls)
+        await keep(n)
         values.append([str(hf.uuid4()), str(hf.rng().random()), hf.now().isoformat()])
     return {"values": values}
 

@@ -78,8 +78,8 @@ def test_many_killed_programs_end_as_if_they_had_not_been_killed(seed: int, tmp_
 
 
 def test_sets_as_arguments_are_the_same_arguments_under_another_hash_seed(tmp_path: Path) -> None:
-    assert process(tmp_path, "spelling", 1, "first", "append.after_commit:kill@6") is None
-    assert process(tmp_path, "spelling", 1, "second", "append.after_commit:kill@3") is None
+    assert process(tmp_path, "spelling", 1, "first", "step.before_body:kill@9") is None
+    assert process(tmp_path, "spelling", 1, "second", "step.before_body:kill@5") is None
     ended = process(tmp_path, "spelling", 1, "last", "")
     assert ended is not None
     assert "unstable" not in ended["noted"]

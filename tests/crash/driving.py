@@ -1,6 +1,6 @@
 """Runs that wait are lived again and again, and each time a process dies at another crash point.
 
-It is a worker that has the agents of `waiting`, or a client that does one of the `errands` and ends. The test itself is
+It is a worker that has the agents of `waiting`, or a client that does one of the `client` and ends. The test itself is
 the person outside: it sends, answers, pauses and cancels, says it again whenever a worker was replaced, and looks at
 the end.
 """
@@ -22,9 +22,9 @@ from holdfast.testing import Ledger, check_history
 from holdfast.testing.ledger import VARIABLE
 from holdfast.testing.lives import Attempt, Trace, passages, repeated_effects, story
 from holdfast.testing.survival import FOLDER
-from tests.crash import errands, waiting
+from tests.crash import client, waiting
 from tests.crash.agents import World
-from tests.nursery import Forked, Nursery
+from tests.forkserver import Forked, ForkServer
 from tests.workers import work
 
 RUN = "survivor"
@@ -39,7 +39,7 @@ def run_errand(url: str, name: str) -> None:
 
     async def at_work() -> None:
         async with hf.connect(url) as app:
-            await errands.ERRANDS[name](app)
+            await client.ERRANDS[name](app)
 
     asyncio.run(at_work())
 
@@ -47,8 +47,8 @@ def run_errand(url: str, name: str) -> None:
 class Forks:
     """Processes of a life: workers that have the agents of `waiting`, and clients with errands."""
 
-    def __init__(self, nursery: Nursery) -> None:
-        self._nursery = nursery
+    def __init__(self, forkserver: ForkServer) -> None:
+        self._forkserver = forkserver
 
     def worker(self, attempt: Attempt, **options: Any) -> Forked:
         agents = waiting.__name__
@@ -61,7 +61,7 @@ class Forks:
         """`fault` is a crash point, as `name@n`."""
         name, _, count = fault.partition("@")
         fault = f"{name}:kill@{count}" if fault else ""
-        return self._nursery.start(call, log=attempt.log, env=attempt.env, fault=fault, url=attempt.url, **options)
+        return self._forkserver.start(call, log=attempt.log, env=attempt.env, fault=fault, url=attempt.url, **options)
 
 
 class Driver:
@@ -270,7 +270,7 @@ async def live_with_workers(forks: Forks, case: Case, attempt: Attempt, plan: tu
 class Errand:
     """What a client does in a process that is killed, and repeats; around it, what makes it a story with an end."""
 
-    name: str  #: in `errands`
+    name: str  #: in `client`
     call: hf.Call[Any] | None
     ready: Sequence[Act]  #: until the client may begin
     acts: Sequence[Act]  #: after the client has done it

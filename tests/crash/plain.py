@@ -42,7 +42,7 @@ async def sleeps(n: int) -> int:
         scope = current_scope()
         assert isinstance(scope, Scope)
         journal = scope.run.journal
-        while journal._drafts or journal._durable_seq < journal._head_seq:  # noqa: ASYNC110 - until it is on disk
+        while journal._drafts or journal.durable_seq < journal._head_seq:  # noqa: ASYNC110 - until it is on disk
             await asyncio.sleep(0.002)
         (folder() / "sleeping").touch()
         await asyncio.sleep(300 if n and not (folder() / "awake").exists() else 0)

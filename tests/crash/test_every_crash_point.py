@@ -16,7 +16,7 @@ from holdfast.testing import Ledger, Life, assert_survives, check_history, resol
 from holdfast.testing.processes import Lane, Order
 from tests.crash import agents, deaths, resolver, tangled
 from tests.crash.agents import World
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 Check = Callable[[Life], object]
 
@@ -193,7 +193,7 @@ def test_every_agent_killed_on_postgresql_comes_to_the_same_end(name: str, postg
     print(survival)
 
 
-def test_a_verdict_is_stored_or_not_when_its_process_is_killed(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_verdict_is_stored_or_not_when_its_process_is_killed(tmp_path: Path, forkserver: ForkServer) -> None:
     """The process of the person who resolves is killed at each of its points; the effect is settled once."""
     url, log = str(tmp_path / "store.db"), tmp_path / "log.txt"
     environ = {"HOLDFAST_LEDGER": str(tmp_path / "ledger.jsonl"), "HOLDFAST_TEST_FOLDER": str(tmp_path)}
@@ -203,7 +203,7 @@ def test_a_verdict_is_stored_or_not_when_its_process_is_killed(tmp_path: Path, n
         return lane.run(Order(agents.__file__, "asks", f"r{runs}", url, agents.asks(1).input.text, env, log), 30)
 
     def person(fault: str = "") -> int:
-        return nursery.start(resolver.look_and_resolve, log=log, fault=fault, url=url, run_id=f"r{runs}").wait(30)
+        return forkserver.start(resolver.look_and_resolve, log=log, fault=fault, url=url, run_id=f"r{runs}").wait(30)
 
     runs = 0
     with Lane() as lane:

@@ -25,7 +25,7 @@ from tests.eventually import eventually_now
 COMMAND = [sys.executable, plain.__file__]
 
 
-class Place:
+class Scene:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url = str(folder / "store.db")
@@ -82,8 +82,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path)
+def place(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
     yield made
     made.close()
 
@@ -102,7 +102,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path) -> Non
     assert check_history(str(tmp_path / "store.db"), acks=[("before", "finished"), ("after", "finished")]) == []
 
 
-def killed_in_its_sleep(place: Place) -> None:
+def killed_in_its_sleep(place: Scene) -> None:
     process = place.begin("sleeper")
     place.wait_for("sleeping")
     os.kill(process.pid, signal.SIGKILL)
@@ -110,7 +110,7 @@ def killed_in_its_sleep(place: Place) -> None:
     (place.folder / "awake").touch()
 
 
-def test_a_run_left_by_a_killed_process_is_taken_up_before_its_lease_is_over(place: Place) -> None:
+def test_a_run_left_by_a_killed_process_is_taken_up_before_its_lease_is_over(place: Scene) -> None:
     killed_in_its_sleep(place)
     code, result, errors = place.run("sleeper")
     assert (code, result) == (0, "3"), errors
@@ -118,7 +118,7 @@ def test_a_run_left_by_a_killed_process_is_taken_up_before_its_lease_is_over(pla
     assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
 
 
-def test_of_two_processes_that_recover_the_same_run_one_executes_it(place: Place) -> None:
+def test_of_two_processes_that_recover_the_same_run_one_executes_it(place: Scene) -> None:
     killed_in_its_sleep(place)
     both = [place.begin("sleeper") for _ in range(2)]
     ended = [place.end(process) for process in both]
@@ -127,7 +127,7 @@ def test_of_two_processes_that_recover_the_same_run_one_executes_it(place: Place
     assert check_history(place.url, place.ledger) == []
 
 
-def test_two_processes_that_run_the_same_id_execute_it_once(place: Place) -> None:
+def test_two_processes_that_run_the_same_id_execute_it_once(place: Scene) -> None:
     both = [place.begin("changes") for _ in range(2)]
     ended = [place.end(process) for process in both]
     assert [(code, result) for code, result, _ in ended] == [(0, "3"), (0, "3")], ended
@@ -135,7 +135,7 @@ def test_two_processes_that_run_the_same_id_execute_it_once(place: Place) -> Non
     assert check_history(place.url, place.ledger) == []
 
 
-def test_a_live_run_is_not_taken_from_its_process(place: Place) -> None:
+def test_a_live_run_is_not_taken_from_its_process(place: Scene) -> None:
     owner = place.begin("sleeper")
     place.wait_for("sleeping")
     other = place.begin("sleeper")
@@ -151,7 +151,7 @@ def test_a_live_run_is_not_taken_from_its_process(place: Place) -> None:
 
 
 def test_twenty_starts_of_one_id_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(tmp_path)
+    place = Scene(tmp_path)
     for name, value in place.env.items():
         monkeypatch.setenv(name, value)
 
@@ -171,7 +171,7 @@ def test_twenty_starts_of_one_id_are_one_run(tmp_path: Path, monkeypatch: pytest
     assert check_history(place.url, place.ledger) == []
 
 
-def test_processes_that_start_one_id_with_other_arguments_are_refused(place: Place) -> None:
+def test_processes_that_start_one_id_with_other_arguments_are_refused(place: Scene) -> None:
     several = [place.begin("changes", str(n)) for n in (1, 2, 1, 2)]
     ended = [place.end(process) for process in several]
     assert sorted(code for code, _, _ in ended) == [0, 0, 4, 4], ended
@@ -179,7 +179,7 @@ def test_processes_that_start_one_id_with_other_arguments_are_refused(place: Pla
     assert place.begun() == {"look#1": 1, "slow_change#1": 1}
 
 
-def test_a_failed_run_is_opened_again_by_running_it_again(place: Place) -> None:
+def test_a_failed_run_is_opened_again_by_running_it_again(place: Scene) -> None:
     code, said, _ = place.run("repairable")
     assert (code, said) == (4, "RunFailed: Run r failed: ConnectionError: broken")
     (place.folder / "repaired").touch()
@@ -190,7 +190,7 @@ def test_a_failed_run_is_opened_again_by_running_it_again(place: Place) -> None:
 @pytest.mark.parametrize(
     "point", ["claim.after_commit:kill@1", "append.before_commit:kill@1", "append.after_commit:kill@1"]
 )
-def test_a_retry_that_is_killed_is_still_a_retry(place: Place, point: str) -> None:
+def test_a_retry_that_is_killed_is_still_a_retry(place: Scene, point: str) -> None:
     assert place.run("repairable")[0] == 4
     (place.folder / "repaired").touch()
     assert place.run("repairable", fault=point)[0] == -signal.SIGKILL

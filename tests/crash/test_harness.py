@@ -11,7 +11,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import UsageError
-from holdfast.model import Kind, Record, RunRow, Status, WorkerId
+from holdfast.model import Kind, Record, RunRow, Status, Wait, WaitKind, WorkerId, reasons
 from holdfast.testing import Ledger, LedgerLine, assert_survives, check_history
 from holdfast.testing.invariants import violations_of
 from holdfast.testing.reading import read_run
@@ -96,8 +96,8 @@ def with_head(row: RunRow, records: list[Record]) -> History:
     return replace(row, head_seq=len(records)), records
 
 
-DOUBT = {"why": "in doubt", "waits": [{"kind": "doubt", "key": "post#1", "due": None}], "due": None, "mail": 0}
-WAIT = {"why": "signal", "waits": [{"kind": "signal", "key": "look#1", "due": None, "name": "go"}], "mail": 0}
+DOUBT = reasons.Waiting((Wait(WaitKind.doubt, "post#1", None, {}),), None, 0, False)
+WAIT = reasons.Waiting((Wait(WaitKind.signal, "look#1", None, {"name": "go"}),), None, 0, False)
 
 WRONG: dict[str, tuple[Callable[[RunRow, list[Record]], History], str]] = {
     "a record is missing": (lambda w, r: (w, r[:4] + r[5:]), "gaps"),
@@ -138,7 +138,7 @@ WRONG: dict[str, tuple[Callable[[RunRow, list[Record]], History], str]] = {
     ),
     "waiting for nothing": (lambda w, r: with_head(replace(w, status=Status.waiting), r[:-1]), "does not say why"),
     "in doubt about nothing": (
-        lambda w, r: with_head(replace(w, status=Status.in_doubt, reason={"why": "in doubt"}), r[:-1]),
+        lambda w, r: with_head(replace(w, status=Status.in_doubt, reason=reasons.of({"why": "in doubt"})), r[:-1]),
         "about nothing",
     ),
     "in doubt about what is known": (

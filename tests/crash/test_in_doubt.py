@@ -27,7 +27,7 @@ from tests.crash.agents import World
 POINTS = ("effect.before_intent", "effect.after_intent", "effect.after_body", "effect.after_outcome")
 
 
-class Place:
+class Scene:
     """A store and an outside world, and processes that are killed there."""
 
     def __init__(self, folder: Path, lane: Lane) -> None:
@@ -88,8 +88,8 @@ def lanes() -> Iterator[list[Lane]]:
 
 
 @pytest.fixture
-def place(lanes: list[Lane], tmp_path: Path) -> Place:
-    return Place(tmp_path, lanes[0])
+def place(lanes: list[Lane], tmp_path: Path) -> Scene:
+    return Scene(tmp_path, lanes[0])
 
 
 def cancel(url: str) -> None:
@@ -101,7 +101,7 @@ def cancel(url: str) -> None:
 
 
 @pytest.mark.parametrize("kill", ["", "settle.after_record", "effect.after_intent", "effect.after_body"])
-def test_what_its_rule_takes_back_is_taken_back_though_the_run_is_cancelled(place: Place, kill: str) -> None:
+def test_what_its_rule_takes_back_is_taken_back_though_the_run_is_cancelled(place: Scene, kill: str) -> None:
     """Killed again where it is taken back, too."""
     assert place.run(doubtful.matrix("undo", "none"), kill="effect.after_body") == -9
     cancel(place.url)
@@ -152,7 +152,7 @@ def test_points_under_rules_and_verifications(
         point, rule, verdict = case
         lane = free.pop()
         try:
-            place = Place(tmp_path / "-".join(case), lane)
+            place = Scene(tmp_path / "-".join(case), lane)
             call = doubtful.matrix(rule, verdict)
             assert place.run(call, kill=point) == -9
             assert place.run(call) == 0
@@ -172,7 +172,7 @@ def test_points_under_rules_and_verifications(
     assert not wrong, "\n".join(wrong)
 
 
-def test_not_landed_counts_only_after_the_settle_time(place: Place) -> None:
+def test_not_landed_counts_only_after_the_settle_time(place: Scene) -> None:
     call = doubtful.patient(1)
     assert place.run(call, kill="effect.after_intent") == -9
     began = time.monotonic()
@@ -186,7 +186,7 @@ def test_not_landed_counts_only_after_the_settle_time(place: Place) -> None:
     assert place.settled() == [("not_landed", "verify")]
 
 
-def test_landed_counts_at_once(place: Place) -> None:
+def test_landed_counts_at_once(place: Scene) -> None:
     call = doubtful.very_patient(1)
     assert place.run(call, kill="effect.after_body") == -9
     assert place.run(call) == 0
@@ -309,7 +309,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Silent]]:
 
 
 @pytest.mark.parametrize("kind", ["async", "blocking"])
-def test_a_post_that_is_never_answered_is_made_once(place: Place, silent: type[Silent], kind: str) -> None:
+def test_a_post_that_is_never_answered_is_made_once(place: Scene, silent: type[Silent], kind: str) -> None:
     call = doubtful.orders(kind)
     assert place.run(call, SERVER=os.environ["SERVER"]) == 0
     assert silent.ordered.wait(60)
@@ -318,7 +318,7 @@ def test_a_post_that_is_never_answered_is_made_once(place: Place, silent: type[S
     assert (place.status, silent.orders) == ("in_doubt", 1)
 
 
-def test_a_post_that_is_never_answered_can_be_verified(place: Place, silent: type[Silent]) -> None:
+def test_a_post_that_is_never_answered_can_be_verified(place: Scene, silent: type[Silent]) -> None:
     assert place.run(doubtful.orders("verified"), SERVER=os.environ["SERVER"]) == 0
     assert (place.result, silent.orders) == ("verified", 1)
 
@@ -336,7 +336,7 @@ def test_an_effect_whose_result_cannot_be_stored_is_kept_and_never_repeated() ->
     assert survival.kills >= 5
 
 
-def test_a_result_that_cannot_be_stored_and_is_cut_off_as_well_is_in_doubt(place: Place) -> None:
+def test_a_result_that_cannot_be_stored_and_is_cut_off_as_well_is_in_doubt(place: Scene) -> None:
     call = doubtful.forgetful(1)
     assert place.run(call, kill="effect.after_body") == -9
     assert place.run(call) == 0
@@ -346,7 +346,7 @@ def test_a_result_that_cannot_be_stored_and_is_cut_off_as_well_is_in_doubt(place
 # a person decides, in another process
 
 
-def parked(place: Place, *, kill: str = "effect.after_body") -> hf.Call[str]:
+def parked(place: Scene, *, kill: str = "effect.after_body") -> hf.Call[str]:
     call = doubtful.awaiting(1)
     assert place.run(call, kill=kill) == -9
     assert place.run(call) == 0
@@ -364,7 +364,7 @@ def parked(place: Place, *, kill: str = "effect.after_body") -> hf.Call[str]:
     ids=["landed", "not landed", "exception"],
 )
 def test_a_person_settles_it_while_the_run_is_parked(
-    place: Place, kill: str, verdict: Callable[[], hf.Verdict[str] | Exception], result: str, acts: int
+    place: Scene, kill: str, verdict: Callable[[], hf.Verdict[str] | Exception], result: str, acts: int
 ) -> None:
     call = parked(place, kill=kill)
     assert resolve(place.url, "r", lambda doubt: verdict()) == ["doubtful#1"]
@@ -374,7 +374,7 @@ def test_a_person_settles_it_while_the_run_is_parked(
     assert place.violations() == []
 
 
-def test_a_person_is_asked_again_if_the_result_they_give_does_not_fit(place: Place) -> None:
+def test_a_person_is_asked_again_if_the_result_they_give_does_not_fit(place: Scene) -> None:
     call = parked(place)
     resolve(place.url, "r", lambda doubt: hf.landed([1, 2]))
     assert place.run(call) == 0
@@ -384,7 +384,7 @@ def test_a_person_is_asked_again_if_the_result_they_give_does_not_fit(place: Pla
     assert place.result == "text"
 
 
-def test_settling_twice_is_refused(place: Place) -> None:
+def test_settling_twice_is_refused(place: Scene) -> None:
     call = parked(place)
 
     async def twice() -> None:
@@ -408,7 +408,7 @@ def test_settling_twice_is_refused(place: Place) -> None:
     asyncio.run(too_late())
 
 
-def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Place) -> None:
+def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Scene) -> None:
     call = parked(place)
 
     async def both() -> list[BaseException | None]:
@@ -427,7 +427,7 @@ def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Place)
     assert place.result == ["first", "second"][told.index(None)]
 
 
-def test_a_verdict_on_an_earlier_attempt_is_refused(place: Place) -> None:
+def test_a_verdict_on_an_earlier_attempt_is_refused(place: Scene) -> None:
     call = parked(place, kill="effect.after_intent")
 
     async def old_news() -> None:
@@ -445,7 +445,7 @@ def test_a_verdict_on_an_earlier_attempt_is_refused(place: Place) -> None:
 # what is in doubt holds its branch only, and nobody else fails for it
 
 
-def test_other_branches_go_on_while_one_is_in_doubt(place: Place) -> None:
+def test_other_branches_go_on_while_one_is_in_doubt(place: Scene) -> None:
     call = doubtful.half_in_doubt(1)
     assert place.run(call, kill="effect.after_body") == -9
     assert place.run(call) == 0
@@ -455,7 +455,7 @@ def test_other_branches_go_on_while_one_is_in_doubt(place: Place) -> None:
     assert (place.result, place.acted(), place.world.values("post")) == (["acted", "posted-2"], 1, [2])
 
 
-def test_a_parent_waits_for_a_child_that_is_in_doubt(place: Place) -> None:
+def test_a_parent_waits_for_a_child_that_is_in_doubt(place: Scene) -> None:
     call = doubtful.guardian(1)
     assert place.run(call, kill="effect.after_body") == -9
     assert place.run(call) == 0

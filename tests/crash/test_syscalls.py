@@ -51,7 +51,7 @@ class Ended:
 
 
 @dataclass
-class Place:
+class Scene:
     """A folder with a store, a ledger and an outside world."""
 
     folder: Path
@@ -111,7 +111,7 @@ def lanes() -> Iterator[list[Lane]]:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that exists and has had a run."""
-    place = Place(tmp_path_factory.mktemp("template"))
+    place = Scene(tmp_path_factory.mktemp("template"))
     done = place.run("unlink:when=9999:signal=CONT", run_id="before")
     assert done.code == 0, done.errors
     return place.folder
@@ -133,7 +133,7 @@ def sweep(
     ended: Counter[int] = Counter()
 
     def one(number: int) -> int:
-        place = Place(folder / f"{inject(number).partition(':')[0].partition(',')[0]}-{number}")
+        place = Scene(folder / f"{inject(number).partition(':')[0].partition(',')[0]}-{number}")
         if template is None:
             place.folder.mkdir()
         else:
@@ -240,7 +240,7 @@ def test_a_disk_that_is_full_for_a_while_only_delays_a_run(lanes: list[Lane], te
 
 def test_a_disk_that_stays_full_loses_nothing(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
     for number in (12, 21, 26):
-        place = Place(tmp_path / str(number))
+        place = Scene(tmp_path / str(number))
         shutil.copytree(template, place.folder)
         ended = place.run(f"pwrite64:error=ENOSPC:when={number}+", n=6, timeout_s=2)
         assert ended.code in (-9, 4), ended.errors
@@ -258,7 +258,7 @@ def test_a_run_on_a_full_file_system_goes_on_when_there_is_space(lanes: list[Lan
     if tried.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted: {tried.stderr.decode().strip()}")
     try:
-        place = Place(mounted, outside=tmp_path)
+        place = Scene(mounted, outside=tmp_path)
         assert place.run("unlink:when=9999:signal=CONT", run_id="before").code == 0
         ballast = mounted / "ballast"
         fill(ballast)
@@ -297,7 +297,7 @@ def fill(ballast: Path) -> None:
 
 
 def test_a_slow_disk_does_not_hold_up_the_event_loop(template: Path, tmp_path: Path) -> None:
-    place = Place(tmp_path / "slow")
+    place = Scene(tmp_path / "slow")
     shutil.copytree(template, place.folder)
     ended = place.run("fdatasync:delay_enter=200000", agent="ticking", n=4)
     assert ended.code == 0, ended.errors
@@ -318,7 +318,7 @@ def test_killed_at_random_again_and_again(lanes: list[Lane], tmp_path: Path) -> 
     print(f"SEED={seed} python -m pytest -m prove {__file__} -k random")
     chance = random.Random(seed)
     for life in range(100):
-        place = Place(tmp_path / str(life))
+        place = Scene(tmp_path / str(life))
         place.folder.mkdir()
         agent, n = chance.choice(["inline", "queued"]), chance.randint(1, 8)
         for _ in range(chance.randint(1, 4)):

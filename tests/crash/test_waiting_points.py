@@ -12,19 +12,6 @@ import pytest
 
 import holdfast as hf
 from tests.crash import deaths, waiting
-from tests.crash.acts import (
-    answer,
-    at_once,
-    cancel,
-    interrupt,
-    pause,
-    resume,
-    send,
-    wait_done,
-    wait_for,
-    wait_until_due,
-    wait_world,
-)
 from tests.crash.agents import World
 from tests.crash.driving import (
     Act,
@@ -38,13 +25,26 @@ from tests.crash.driving import (
     live_with_workers,
     sweep_all,
 )
+from tests.crash.person import (
+    answer,
+    at_once,
+    cancel,
+    interrupt,
+    pause,
+    resume,
+    send,
+    wait_done,
+    wait_for,
+    wait_until_due,
+    wait_world,
+)
 from tests.crash.waiting import go, number
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 
 
 @pytest.fixture
-def forks(nursery: Nursery) -> Forks:
-    return Forks(nursery)
+def forks(forkserver: ForkServer) -> Forks:
+    return Forks(forkserver)
 
 
 def posts(*values: object) -> Callable[[World], None]:

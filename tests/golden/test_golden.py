@@ -18,9 +18,9 @@ from holdfast.testing.child import agents_of
 from holdfast.testing.postgres import binaries
 from tests.cli.commands import Commands
 from tests.eventually import eventually
+from tests.forkserver import ForkServer
 from tests.golden import agents as golden
 from tests.golden.write import POSTGRES, SQLITE
-from tests.nursery import Nursery
 
 STATUSES = {
     "blocked": "blocked",
@@ -129,8 +129,8 @@ async def read(url: str) -> None:
             await app.get("moved").history()
 
 
-def test_the_command_finds_nothing_wrong(url: str, tmp_path: Path, nursery: Nursery) -> None:
-    commands = Commands(tmp_path, nursery)
+def test_the_command_finds_nothing_wrong(url: str, tmp_path: Path, forkserver: ForkServer) -> None:
+    commands = Commands(tmp_path, forkserver)
     verified = commands("verify", "--all", "--db", url)
     assert verified.code == 0, verified
 

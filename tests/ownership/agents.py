@@ -34,7 +34,7 @@ async def written() -> None:
     scope = current_scope()
     assert isinstance(scope, Scope)
     journal = scope.run.journal
-    while journal._drafts or journal._fresh_open or journal._durable_seq < journal._head_seq:  # noqa: ASYNC110
+    while journal._drafts or journal._fresh_open or journal.durable_seq < journal._head_seq:  # noqa: ASYNC110
         await asyncio.sleep(0.002)
 
 

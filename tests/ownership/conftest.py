@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import check_history
-from tests.nursery import Nursery
-from tests.ownership.place import Place
-from tests.stores import nursery
+from tests.forkserver import ForkServer
+from tests.ownership.scene import Scene
+from tests.stores import forkserver
 
-__all__ = ["live", "nursery"]
+__all__ = ["forkserver", "live"]
 
 
 @pytest.fixture
-def live(tmp_path: Path, nursery: Nursery) -> Callable[[Callable[[Place], Awaitable[None]]], None]:
+def live(tmp_path: Path, forkserver: ForkServer) -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
     """Have a story happen in a place of its own; afterwards the journal and the ledger must agree."""
 
-    def live(story: Callable[[Place], Awaitable[None]]) -> None:
-        place = Place(tmp_path, nursery)
+    def live(story: Callable[[Scene], Awaitable[None]]) -> None:
+        place = Scene(tmp_path, forkserver)
 
         async def told() -> None:
             async with place:

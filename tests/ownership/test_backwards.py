@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.journal.integrity import seal_row
+from holdfast.journal.chain import seal_row
 from holdfast.model import Status
 from tests.eventually import eventually
 
@@ -176,7 +176,7 @@ def test_a_run_whose_history_went_backwards_is_blocked_and_a_person_resumes_it(
 
 def executed(app: Any) -> Any:
     """The execution of the run in this process, if there is one."""
-    return app._executor.local("r")
+    return app._here.local("r")
 
 
 def run_has_intent(app: hf.Holdfast, n: int) -> bool:
@@ -324,15 +324,15 @@ def test_a_run_that_was_claimed_and_never_executed_goes_on(url: str, caplog: pyt
         allowed = 2
         async with hf.connect(url, agents=[posting], settings=SETTINGS) as app, hf.connect(url) as client:
             await (await app.start(posting(0))).result(60)
-            executor: Any = app._executor
-            executor.is_closing = True  # it has no room, for a moment
+            executor: Any = app._here
+            executor.executions.is_closing = True  # it has no room, for a moment
             run = await client.start(posting(2), id="r")
             row = await executor.store.run(run.id)
             claimed = seal_row(replace(row, status=Status.running, reason=None, wake_at=None, epoch=row.epoch + 1))
             assert await executor.store.claim(
                 claimed, owner=executor.lease.worker_id, expected_epoch=row.epoch, expected_owner=None
             )
-            executor.is_closing = False
+            executor.executions.is_closing = False
             assert await run.result(60) == 2
             assert [each["run"] for each in events(caplog, "run.given_back")] == ["r"]
 

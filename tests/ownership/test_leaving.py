@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 from tests.eventually import eventually
 from tests.ownership import agents
-from tests.ownership.place import Place
+from tests.ownership.scene import Scene
 
-Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+Live = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 
 def test_a_worker_that_is_told_to_go_hands_over_at_once_and_nothing_is_done_again(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         runs = [await place.app.start(agents.busy_until("gate")) for _ in range(3)]
         old = place.worker(lease_s=1000.0)
         await eventually(lambda: place.at_work_on(old) == {run.id for run in runs})
@@ -39,7 +39,7 @@ def test_a_worker_that_is_told_to_go_hands_over_at_once_and_nothing_is_done_agai
 
 def test_a_body_under_way_is_let_end_before_its_worker_goes(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.looks_on("gate", 5))
         old = place.worker(drain_s=1000.0)
         await place.wait_reached("gate", old)
@@ -60,7 +60,7 @@ def test_a_body_under_way_is_let_end_before_its_worker_goes(live: Live) -> None:
 
 def test_a_worker_that_is_killed_while_it_leaves_loses_nothing(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.looks_on("gate", 5))
         old = place.worker(drain_s=1000.0)
         await place.wait_reached("gate", old)
@@ -81,7 +81,7 @@ def test_a_worker_that_is_killed_while_it_leaves_loses_nothing(live: Live) -> No
 def test_a_body_that_takes_too_long_is_cut_off_and_done_again_elsewhere(live: Live) -> None:
     """`drain_s` is all it gets."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.looks_on("gate", 2))
         old = place.worker(drain_s=0.3)
         await place.wait_reached("gate", old)

@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.base import clock
 from holdfast.model import Kind, RunId
-from tests.nursery import eventually
+from tests.forkserver import eventually
 from tests.ownership import agents
-from tests.ownership.place import LEASE_S, Place
+from tests.ownership.scene import LEASE_S, Scene
 from tests.workers import until
 
-Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+Live = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 _LIVED_S = 2.0  # in the step, before it is killed
 _SLACK_S = 0.5  # between two clocks of one machine
@@ -23,7 +23,7 @@ _SLACK_S = 0.5  # between two clocks of one machine
 def test_an_outage_is_counted_from_when_the_lost_worker_was_last_heard_of(live: Live) -> None:
     """It had been in a step for a while, and lived."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         store = place.app._store
         run = await place.app.start(agents.in_a_step("gate"))
         worker = place.worker()
@@ -51,7 +51,7 @@ def test_an_outage_is_counted_from_when_the_lost_worker_was_last_heard_of(live: 
 
 @pytest.mark.postgres
 def test_a_run_that_wakes_up_was_not_resumed_and_one_that_was_cut_off_was(live: Live) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.waits_and_is_held("gate"))
         first = place.worker()
         for number in range(2):

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from tests.nursery import Forked, eventually
+from holdfast.model import reasons
+from tests.forkserver import Forked, eventually
 from tests.ownership import agents
-from tests.ownership.place import LEASE_S, Place
+from tests.ownership.scene import LEASE_S, Scene
 
-Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+Live = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 
-async def orphans(place: Place, count: int, **options: Any) -> tuple[list[hf.Run[Any]], Forked]:
+async def orphans(place: Scene, count: int, **options: Any) -> tuple[list[hf.Run[Any]], Forked]:
     """Runs that were under way in a worker when it was killed."""
     runs = await asyncio.gather(*(place.app.start(agents.in_a_step("gate")) for _ in range(count)))
     worker = place.worker(concurrency=count, **options)
@@ -31,7 +32,7 @@ async def orphans(place: Place, count: int, **options: Any) -> tuple[list[hf.Run
 def test_two_workers_that_find_the_same_runs_share_them(live: Live) -> None:
     """Each run is claimed and executed by exactly one of them."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         runs, dead = await orphans(place, 50)
         first, second = place.worker(), place.worker()
         await eventually(lambda: len(place.reached("gate")) >= 50, what="all runs to be under way again")
@@ -54,7 +55,7 @@ def test_two_workers_that_find_the_same_runs_share_them(live: Live) -> None:
 def test_runs_that_are_started_while_another_worker_looks_for_orphans_are_not_adopted(live: Live) -> None:
     """Who owns a run is in its row, whatever its age."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         settings = hf.Settings(lease_s=LEASE_S, renew_s=0.2, sweep_s=0.05)
         eager = [place.worker(sweep_s=0.01), place.worker(sweep_s=0.01)]
         await place.at_work(*eager)
@@ -68,7 +69,7 @@ def test_runs_that_are_started_while_another_worker_looks_for_orphans_are_not_ad
 
 def test_a_run_that_kills_its_process_is_blocked_and_the_others_are_not(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         poison = await place.app.start(agents.poison())
         healthy = [await place.app.start(agents.long(5)) for _ in range(3)]
         deaths, worker = 0, place.worker(crash_limit=4)
@@ -82,9 +83,8 @@ def test_a_run_that_kills_its_process_is_blocked_and_the_others_are_not(live: Li
             worker = place.worker(crash_limit=4)
         row = await place.row(poison)
         assert row.status == "blocked"
-        assert row.reason is not None
-        assert row.reason["why"] == "crash loop"
-        assert "post#1" in row.reason["detail"]  # the last call that is known
+        assert reasons.why(row.reason) == "crash loop"
+        assert "post#1" in reasons.detail_of(row.reason)  # the last call that is known
         assert len(place.begun("post#1")) == 1
         assert 4 <= deaths <= 6
         assert await place.finished(healthy) == [5, 5, 5]
@@ -93,7 +93,7 @@ def test_a_run_that_kills_its_process_is_blocked_and_the_others_are_not(live: Li
     live(story)
 
 
-async def restarts(place: Place, count: int) -> None:
+async def restarts(place: Scene, count: int) -> None:
     """Kill the worker in each step of a run: it gets further each time."""
     run = await place.app.start(agents.looped("gate", count))
     for n in range(count):
@@ -116,9 +116,9 @@ def test_a_run_that_gets_further_in_thirty_restarts_is_no_crash_loop(live: Live)
 
 
 @pytest.mark.corrupts
-def test_one_corrupt_run_does_not_strand_nine_others(live: Any, tmp_path: Any, nursery: Any) -> None:
+def test_one_corrupt_run_does_not_strand_nine_others(live: Any, tmp_path: Any, forkserver: Any) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         runs, _ = await orphans(place, 10)
         damaged, others = runs[3], [run for run in runs if run is not runs[3]]
         place.damage(damaged, "look#1")
@@ -131,13 +131,13 @@ def test_one_corrupt_run_does_not_strand_nine_others(live: Any, tmp_path: Any, n
         assert await place.finished([fresh]) == [70]
 
     async def told() -> None:
-        async with Place(tmp_path, nursery) as place:
+        async with Scene(tmp_path, forkserver) as place:
             await story(place)
 
     asyncio.run(told())
 
 
-async def stampede(place: Place, count: int, concurrency: int) -> None:
+async def stampede(place: Scene, count: int, concurrency: int) -> None:
     runs, _ = await orphans(place, count)
     place.open("gate")
     worker = place.worker(concurrency=concurrency)
@@ -167,7 +167,7 @@ def test_three_hundred_orphans_are_taken_up_twenty_at_a_time(live: Live) -> None
 def test_when_the_only_worker_that_looked_is_killed_the_next_one_notices_before_its_lease_is_over(live: Live) -> None:
     """No worker is special."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
         old = place.worker(lease_s=1000.0)
         await place.wait_reached("gate", old)
@@ -185,7 +185,7 @@ def test_when_the_only_worker_that_looked_is_killed_the_next_one_notices_before_
 def test_workers_of_the_same_kind_have_different_ids_each_time(live: Live) -> None:
     """A new process is never taken for the one it replaces."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         workers = [place.worker() for _ in range(3)]
         await place.at_work(*workers)
         ids = {each.id for each in await place.app.workers()}
@@ -203,7 +203,7 @@ def test_workers_of_the_same_kind_have_different_ids_each_time(live: Live) -> No
 def test_the_runs_of_another_boot_are_taken_over_at_once(live: Live) -> None:
     """Leases of a machine that has booted since mean nothing, however long they last."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
         old = place.worker(boot="before", lease_s=1000.0)
         await place.wait_reached("gate", old)

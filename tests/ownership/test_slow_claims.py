@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast as hf
-from holdfast.journal.integrity import seal_row
+from holdfast.journal.chain import seal_row
 from holdfast.model import Loaded, RunId, WorkerId
 from tests.eventually import eventually
 

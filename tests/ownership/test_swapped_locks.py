@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.ownership import agents
-from tests.ownership.place import Place
+from tests.ownership.scene import Scene
 
-Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+Live = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 pytestmark = pytest.mark.sqlite_alone("a server has sessions, not files")
 
@@ -43,7 +43,7 @@ def copy(lock: Path) -> None:
 def test_a_worker_whose_lock_file_was_replaced_keeps_its_run_in_the_middle_of_an_effect(
     change: Callable[[Path], None], live: Live
 ) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.in_an_effect("gate"))
         old = place.worker()
         await place.wait_reached("gate", old)

@@ -11,16 +11,16 @@ import pytest
 import holdfast as hf
 from holdfast.base import clock
 from holdfast.testing.ledger import VARIABLE
-from holdfast.verbs.child import Agent
+from holdfast.verbs.agent import Agent
 from tests.ownership import agents
-from tests.ownership.place import BRIEF_S, LEASE_S, Place
+from tests.ownership.scene import BRIEF_S, LEASE_S, Scene
 
-Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+Live = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 
 def test_a_step_that_blocks_the_loop_for_longer_than_a_lease_is_named_and_keeps_its_run(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.stuck("gate"))
         old = place.worker(lease_s=3.0)
         await place.wait_reached("gate", old)
@@ -42,7 +42,7 @@ def test_a_step_that_blocks_the_loop_for_longer_than_a_lease_is_named_and_keeps_
 def test_a_loop_that_is_dead_for_good_is_taken_over_from(live: Live) -> None:
     """A thread that renews the lease is no proof that anything works."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.stuck("gate"))
         old = place.worker(stall_limit_s=0.5, lease_s=BRIEF_S)
         await place.wait_reached("gate", old)
@@ -74,7 +74,7 @@ def early() -> Iterator[None]:
 def test_a_worker_with_a_wrong_clock_keeps_its_runs_and_lets_others_keep_theirs(live: Live, shift_s: int) -> None:
     """Leases are of a clock that nobody can move."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         with early():
             runs = [await place.app.start(agents.looped("gate", 2)) for _ in range(2)]
         first = place.worker(concurrency=1)
@@ -94,7 +94,7 @@ def test_a_worker_with_a_wrong_clock_keeps_its_runs_and_lets_others_keep_theirs(
 @pytest.mark.parametrize("shift_s", [-600, 600])
 def test_timers_of_a_worker_with_a_wrong_clock_are_neither_lost_nor_fire_twice(live: Live, shift_s: int) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         with early():
             runs = [await place.app.start(agents.naps(1.5)) for _ in range(5)]
         wrong = place.worker(shift_s=shift_s)
@@ -115,7 +115,7 @@ def test_timers_of_a_worker_with_a_wrong_clock_are_neither_lost_nor_fire_twice(l
 def test_a_run_that_is_ready_is_executed_by_a_worker_whose_clock_is_behind(live: Live) -> None:
     """It waits for no time, so no clock keeps it from being executed."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.one_look(1))
         place.worker(shift_s=-600)
         assert await place.finished([run]) == [10]
@@ -128,7 +128,7 @@ def test_a_clock_that_jumps_under_a_worker_fires_each_timer_once_and_costs_it_no
 ) -> None:
     """Thirty days ahead, and an hour back."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         monkeypatch.setenv(VARIABLE, str(place.ledger.path))
         other = place.worker()
         await place.at_work(other)

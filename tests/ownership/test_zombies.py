@@ -10,14 +10,14 @@ import pytest
 
 import holdfast as hf
 from holdfast.model import WorkerId
-from tests.nursery import Forked, eventually
+from tests.forkserver import Forked, eventually
 from tests.ownership import agents
-from tests.ownership.place import BRIEF_S, Place, is_free
+from tests.ownership.scene import BRIEF_S, Scene, is_free
 
-Live = Callable[[Callable[[Place], Awaitable[None]]], None]
+Live = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 
-async def taken_over(place: Place, run: hf.Run[Any], gate: str) -> tuple[Forked, Forked]:
+async def taken_over(place: Scene, run: hf.Run[Any], gate: str) -> tuple[Forked, Forked]:
     """A worker is stopped at a gate past its lease; another one has the run and stands at the gate."""
     old = place.worker(lease_s=BRIEF_S)
     await place.wait_reached(gate, old)
@@ -28,7 +28,7 @@ async def taken_over(place: Place, run: hf.Run[Any], gate: str) -> tuple[Forked,
     return old, new
 
 
-async def stopped_at(place: Place, call: hf.Call[Any], point: str, *, signals: int = 0) -> tuple[hf.Run[Any], Forked]:
+async def stopped_at(place: Scene, call: hf.Call[Any], point: str, *, signals: int = 0) -> tuple[hf.Run[Any], Forked]:
     """A run whose worker has stopped at a point, outside of any transaction."""
     name, _, count = point.partition("@")
     for _ in range(5):
@@ -46,7 +46,7 @@ async def stopped_at(place: Place, call: hf.Call[Any], point: str, *, signals: i
 
 def test_a_step_of_a_zombie_leaves_no_trace(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
         old, new = await taken_over(place, run, "gate")
         before = await place.row(run)
@@ -67,7 +67,7 @@ def test_a_step_of_a_zombie_leaves_no_trace(live: Live) -> None:
 
 def test_an_effect_of_a_zombie_is_in_doubt_and_begins_once_more_at_most(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.in_an_effect("gate"))
         old, new = await taken_over(place, run, "gate")
         place.open("gate", old)
@@ -99,7 +99,7 @@ KINDS: dict[str, tuple[Any, str]] = {
 @pytest.mark.postgres
 def test_what_a_zombie_goes_on_to_write_is_refused_whatever_it_is(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         runs = {kind: await place.app.start(agent(kind)) for kind, (agent, _) in KINDS.items()}
         old = place.worker(lease_s=BRIEF_S)
         for kind in KINDS:
@@ -131,7 +131,7 @@ def test_what_a_zombie_goes_on_to_write_is_refused_whatever_it_is(live: Live) ->
 def test_a_worker_that_lost_its_runs_is_a_worker_again(live: Live) -> None:
     """It has a lease again, and may take up the run that it lost."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
         old, new = await taken_over(place, run, "gate")
         old.go_on()
@@ -147,7 +147,7 @@ def test_a_worker_that_lost_its_runs_is_a_worker_again(live: Live) -> None:
 
 def test_a_zombie_whose_row_was_removed_is_refused_its_renewal_and_loses_its_runs(live: Live) -> None:
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.in_a_step("gate"))
         old = place.worker(lease_s=300.0)
         await place.wait_reached("gate", old)
@@ -200,7 +200,7 @@ QUICK_POINTS = ("effect.after_body@1", "park.before@1")
 def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
     """Stopped there, taken over, woken up while the other one works or after it has ended."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run, old = await stopped_at(place, agents.everything(), point, signals=1)
         new = place.worker()
         if (await place.is_at(run, "done", "in_doubt")).status == "in_doubt":
@@ -227,7 +227,7 @@ def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
 def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: Live) -> None:
     """It was stopped while it waited for the commit, and finds its lease expired."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run, old = await stopped_at(place, agents.posts(), "append.after_commit@1")
         new = place.worker()
         await place.is_at(run, "in_doubt")
@@ -244,7 +244,7 @@ def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: 
 def test_a_worker_that_is_stopped_inside_a_transaction_holds_everybody_up_and_loses_nothing(live: Live) -> None:
     """Nobody can write meanwhile, so nobody can take its run; what it had begun to write is accepted."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         run = await place.app.start(agents.long(20))
         old = place.worker(fault="append.before_commit:stop@3", lease_s=BRIEF_S)
         await old.wait_stopped()
@@ -263,7 +263,7 @@ def test_a_worker_that_is_stopped_inside_a_transaction_holds_everybody_up_and_lo
 def test_a_zombie_asks_and_starts_nothing_for_a_run_that_was_cancelled_meanwhile(live: Live, what: str) -> None:
     """What leaves a run is not in its journal, so the fence of the journal does not hold it."""
 
-    async def story(place: Place) -> None:
+    async def story(place: Scene) -> None:
         # That it asks is on disk, the question is not; likewise the child.
         run, old = await stopped_at(place, agents.asks_and_starts(what), "append.after_commit@1")
         cancelling = asyncio.create_task(run.cancel())

@@ -28,9 +28,9 @@ from holdfast.model import RunFilter, Status
 from holdfast.testing import Ledger, check_history
 from holdfast.testing.ledger import VARIABLE as LEDGER
 from holdfast.testing.postgres import PostgresServer
-from tests.nursery import Forked, Nursery
+from tests.forkserver import Forked, ForkServer
 from tests.postgres.agents import VARIABLE, errand, expected, has_happened, mix, planned, posts
-from tests.workers import Place
+from tests.workers import Scene
 
 log = logging.getLogger("holdfast.tests.soak")
 
@@ -135,7 +135,7 @@ def crashing(server: PostgresServer, between_s: tuple[float, float]) -> Storm:
 class Soak:
     """One trial."""
 
-    def __init__(self, plan: Plan, place: Place, storm: Storm | None) -> None:
+    def __init__(self, plan: Plan, place: Scene, storm: Storm | None) -> None:
         self.plan = plan
         self.found = Soaked(plan)
         self._place = place
@@ -373,12 +373,12 @@ def seed() -> int:
 def soak(plan: Plan, folder: Path, url: str, storm: Storm | None = None) -> Soaked:
     """Have it all happen, and tell what became of it."""
     log.info("HOLDFAST_SEED=%d", plan.seed)
-    nursery = Nursery(lambda _: url)
+    forkserver = ForkServer(lambda _: url)
     try:
-        with Place(folder, nursery, agents="tests.postgres.agents", settings=SETTINGS) as place:
+        with Scene(folder, forkserver, agents="tests.postgres.agents", settings=SETTINGS) as place:
             return asyncio.run(Soak(plan, place, storm).run())
     finally:
-        nursery.close()
+        forkserver.close()
 
 
 def main(arguments: list[str]) -> int:

@@ -15,22 +15,22 @@ from holdfast.base import clock
 from holdfast.model import RunId
 from holdfast.testing.ledger import VARIABLE
 from tests.eventually import eventually as until
-from tests.nursery import Nursery, eventually
+from tests.forkserver import ForkServer, eventually
 from tests.ownership import agents
-from tests.workers import Place
+from tests.workers import Scene
 
 SETTINGS: dict[str, Any] = {"lease_s": 10.0, "renew_s": 0.2, "sweep_s": 0.1}
 
 
 @pytest.fixture
-def place(tmp_path: Path, postgres_url: str) -> Iterator[Place]:
-    nursery = Nursery(lambda _: postgres_url)
+def place(tmp_path: Path, postgres_url: str) -> Iterator[Scene]:
+    forkserver = ForkServer(lambda _: postgres_url)
     try:
-        with Place(tmp_path, nursery, agents=agents.__name__, settings=SETTINGS) as place:
+        with Scene(tmp_path, forkserver, agents=agents.__name__, settings=SETTINGS) as place:
             place.env = {VARIABLE: str(tmp_path / "ledger.jsonl")}
             yield place
     finally:
-        nursery.close()
+        forkserver.close()
 
 
 async def owners(app: hf.Holdfast, run: hf.Run[Any]) -> list[int]:
@@ -39,7 +39,7 @@ async def owners(app: hf.Holdfast, run: hf.Run[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
-def test_a_worker_whose_clock_is_hours_off_keeps_its_runs_and_is_missed_when_it_dies(place: Place, hours: int) -> None:
+def test_a_worker_whose_clock_is_hours_off_keeps_its_runs_and_is_missed_when_it_dies(place: Scene, hours: int) -> None:
     async def story() -> None:
         async with place.client() as app:
             clock.shift_us(-8 * 3_600_000_000)  # so that the runs are due by every clock

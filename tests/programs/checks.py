@@ -11,13 +11,14 @@ from pathlib import Path
 
 from holdfast.base.clock import now_us
 from holdfast.codec import decode_error
-from holdfast.history.history import note_of, timeline_of
+from holdfast.history.facts import note_of
+from holdfast.history.timeline import timeline_of
 from holdfast.journal.blobs import stored_text
-from holdfast.model import Kind, Mail, QuestionRow, Record, RunFilter, RunRow, Status, WorkerId
+from holdfast.model import Kind, Mail, Proof, QuestionRow, Record, RunFilter, RunRow, Status, WorkerId
 from holdfast.store.contract import Store
 from holdfast.testing import Ledger, check_history
 from holdfast.testing.reading import read
-from holdfast.verbs.child import Call
+from holdfast.verbs.agent import Call
 from tests.programs.agents import Deed, last_word, program
 from tests.programs.oracle import Act, Expected, expect
 from tests.programs.trees import Node
@@ -49,7 +50,7 @@ class Left:
     """All that is in the store when the workers have gone."""
 
     runs: dict[str, Told]
-    dead: dict[WorkerId, str]
+    dead: dict[WorkerId, Proof]
     claimable: list[RunRow]
     next_wake: int | None
     questions: list[QuestionRow]
@@ -166,7 +167,7 @@ def _cut_short(told: Told, expected: Expected, was_stopped: WasStopped, late: li
 def left_over(left: Left) -> Iterator[str]:
     for row in (told.row for told in left.runs.values()):
         if not row.status.is_final:
-            yield f"run {row.id} is not over: {row.status} {dict(row.reason or {})}"
+            yield f"run {row.id} is not over: {row.status} {row.reason}"
         if row.owner is not None:
             whose = f"the dead worker {row.owner}" if row.owner in left.dead else row.owner
             yield f"run {row.id} is owned by {whose}"
@@ -301,7 +302,7 @@ def _is_done(told: Told, call: str) -> bool:
 
 def story(told: Told) -> str:
     """All that is known of a run, for a person."""
-    lines = [f"run {told.row.id}: {told.row.status} {dict(told.row.reason or {})}, given {told.x}", "program:"]
+    lines = [f"run {told.row.id}: {told.row.status} {told.row.reason}, given {told.x}", "program:"]
     lines += [f"  {line}" for line in str(told.tree).splitlines()]
     lines.append("timeline:")
     for item in timeline_of(told.row, told.records):

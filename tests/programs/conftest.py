@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.stores import nursery
+from tests.stores import forkserver
 
-__all__ = ["nursery"]
+__all__ = ["forkserver"]

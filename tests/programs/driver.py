@@ -16,17 +16,17 @@ from typing import Any
 
 import holdfast as hf
 from holdfast.base.clock import monotonic_us, now_us
-from holdfast.history.history import note_of
+from holdfast.history.facts import note_of
 from holdfast.model import Kind, RunFilter, RunId, Status
 from holdfast.testing import Ledger
 from holdfast.testing.ledger import VARIABLE as LEDGER
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.programs.agents import VARIABLE as WORLD
 from tests.programs.agents import deeds_of, program
 from tests.programs.checks import Findings, Left, check, input_of, look, rows_of, story
 from tests.programs.trees import NEVER, Node, answer_value, mix, signal_values
 from tests.programs.workers import Process, Workers, settings, torment
-from tests.workers import Place
+from tests.workers import Scene
 
 log = logging.getLogger("holdfast.tests.programs")
 
@@ -245,7 +245,7 @@ class Over:
     """A batch that is over: what is left of it, and who took part."""
 
     left: Left
-    place: Place
+    place: Scene
     trees: Sequence[Node]
     plan: Plan
     people: People
@@ -285,11 +285,11 @@ async def _declared(app: hf.Holdfast, lane: Lane | None) -> AsyncIterator[Lane |
 
 
 async def _run_batch(
-    batch: Batch, folder: Path, nursery: Nursery, trees: Sequence[Node], plan: Plan, sort: Sort
+    batch: Batch, folder: Path, forkserver: ForkServer, trees: Sequence[Node], plan: Plan, sort: Sort
 ) -> None:
     chance = random.Random(f"batch {batch.seed}")
     world, ledger = folder / "world", Ledger(folder / "ledger.jsonl")
-    place = Place(folder, nursery, agents=sort.agents, settings=settings(plan.lease_s))
+    place = Scene(folder, forkserver, agents=sort.agents, settings=settings(plan.lease_s))
     place.env |= {WORLD: str(world), LEDGER: str(ledger.path)}
     url = place.url
     async with (
@@ -369,7 +369,7 @@ async def _too_late(app: hf.Holdfast, trees: Sequence[Node], problems: list[str]
 
 
 def run_batch(
-    folder: Path, nursery: Nursery, trees: Sequence[Node], *, seed: str, plan: Plan, sort: Sort = ORDINARY
+    folder: Path, forkserver: ForkServer, trees: Sequence[Node], *, seed: str, plan: Plan, sort: Sort = ORDINARY
 ) -> Batch:
     """Run programs to their ends while workers die, and compare everything with what the programs say."""
     (folder / "world").mkdir(parents=True)
@@ -377,7 +377,7 @@ def run_batch(
     before = os.environ.get(WORLD)
     os.environ[WORLD] = str(folder / "world")  # people look into the same world
     try:
-        asyncio.run(_run_batch(batch, folder, nursery, trees, plan, sort))
+        asyncio.run(_run_batch(batch, folder, forkserver, trees, plan, sort))
     finally:
         if before is None:
             del os.environ[WORLD]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from holdfast.history.history import note_of
+from holdfast.history.facts import note_of
 from holdfast.model import OUTCOMES, Kind, Status
 from holdfast.testing import Ledger, check_history
 from tests.programs.agents import Deed, program

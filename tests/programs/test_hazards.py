@@ -20,7 +20,7 @@ import pytest
 
 from holdfast.model import Status
 from holdfast.testing.ledger import VARIABLE as LEDGER
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.programs import hazardous
 from tests.programs.checks import Findings
 from tests.programs.driver import Batch, Over, Plan, Sort, run_batch
@@ -86,7 +86,13 @@ def scene_of(over: Over) -> Scene:
 
 
 def batch_of(
-    folder: Path, nursery: Nursery, trees: list[Node], seed: str, plan: Plan, *, see: Callable[[Scene], object] = id
+    folder: Path,
+    forkserver: ForkServer,
+    trees: list[Node],
+    seed: str,
+    plan: Plan,
+    *,
+    see: Callable[[Scene], object] = id,
 ) -> Batch:
     def check(over: Over, batch: Batch) -> Findings:
         scene = scene_of(over)
@@ -97,7 +103,9 @@ def batch_of(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LEDGER, str(folder / "ledger.jsonl"))  # people read it too
-        return run_batch(folder, nursery, trees, seed=seed, plan=plan, sort=Sort(hazardous.__name__, Meddlers, check))
+        return run_batch(
+            folder, forkserver, trees, seed=seed, plan=plan, sort=Sort(hazardous.__name__, Meddlers, check)
+        )
 
 
 def test_a_seed_always_grows_the_same_hazards() -> None:
@@ -108,17 +116,19 @@ def test_a_seed_always_grows_the_same_hazards() -> None:
 
 
 @pytest.mark.postgres
-def test_cancelled_and_broken_programs_end_as_they_must(tmp_path: Path, nursery: Nursery) -> None:
+def test_cancelled_and_broken_programs_end_as_they_must(tmp_path: Path, forkserver: ForkServer) -> None:
     scenes: list[Scene] = []
-    batch = batch_of(tmp_path, nursery, programs(1, 0, 25), "1/0", replace(CALM, most_s=10), see=scenes.append)
+    batch = batch_of(tmp_path, forkserver, programs(1, 0, 25), "1/0", replace(CALM, most_s=10), see=scenes.append)
     batch.assert_well()
     assert batch.met["cancelled while undoing"]
     notices_what_is_wrong(scenes[0])
 
 
 @pytest.mark.prove
-def test_cancelled_and_broken_programs_of_killed_workers_end_as_they_must(tmp_path: Path, nursery: Nursery) -> None:
-    batch = batch_of(tmp_path, nursery, programs(2, 0, 15), "2/0", replace(KILLED, most_s=10))
+def test_cancelled_and_broken_programs_of_killed_workers_end_as_they_must(
+    tmp_path: Path, forkserver: ForkServer
+) -> None:
+    batch = batch_of(tmp_path, forkserver, programs(2, 0, 15), "2/0", replace(KILLED, most_s=10))
     batch.assert_well()
     assert batch.kills >= 3
 
@@ -174,7 +184,7 @@ def test_a_hazard_that_was_never_met_is_noticed() -> None:
 @pytest.mark.prove
 @pytest.mark.timeout(0)
 def test_thousands_of_cancelled_and_broken_programs_end_as_they_must(
-    tmp_path: Path, nursery: Nursery, sort_of_store: str
+    tmp_path: Path, forkserver: ForkServer, sort_of_store: str
 ) -> None:
     seed = int(os.environ.get("HOLDFAST_SEED") or random.randrange(1_000_000))
     only_batch, _, only = os.environ.get("HOLDFAST_ONLY", "").partition("/")
@@ -184,7 +194,7 @@ def test_thousands_of_cancelled_and_broken_programs_end_as_they_must(
     for number in numbers:
         folder = tmp_path / str(number)
         plan = KILLED if number % 2 else CALM
-        batch = batch_of(folder, nursery, programs(seed, number, AT_ONCE, only), f"{seed}/{number}", plan)
+        batch = batch_of(folder, forkserver, programs(seed, number, AT_ONCE, only), f"{seed}/{number}", plan)
         log.info("%s", ", ".join(f"{hazard}: {len(ids)}" for hazard, ids in sorted(batch.met.items())))
         batch.command = (
             f"HOLDFAST_SEED={seed} HOLDFAST_ONLY={number} .venv/bin/python -m pytest -m prove -n 0 --timeout=0 "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.programs.driver import Plan, run_batch
 from tests.programs.trees import Node, grow
 
@@ -52,31 +52,31 @@ COUNTED = (
 )
 
 
-def test_programs_of_killed_workers_end_as_they_would_have(tmp_path: Path, nursery: Nursery) -> None:
-    batch = run_batch(tmp_path, nursery, programs(1, 0, 40), seed="1/0", plan=Plan(most_s=15))
+def test_programs_of_killed_workers_end_as_they_would_have(tmp_path: Path, forkserver: ForkServer) -> None:
+    batch = run_batch(tmp_path, forkserver, programs(1, 0, 40), seed="1/0", plan=Plan(most_s=15))
     batch.assert_well()
     assert batch.kills >= 5
     assert batch.doubts > 0, "somebody was killed in an effect"
 
 
 @pytest.mark.postgres
-def test_a_worker_that_was_taken_for_dead_does_no_harm_when_it_wakes_up(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_worker_that_was_taken_for_dead_does_no_harm_when_it_wakes_up(tmp_path: Path, forkserver: ForkServer) -> None:
     plan = Plan(most_s=15, stops=0.5, pauses=0.2, cancels=0.1)
-    batch = run_batch(tmp_path, nursery, programs(2, 0, 20), seed="2/0", plan=plan)
+    batch = run_batch(tmp_path, forkserver, programs(2, 0, 20), seed="2/0", plan=plan)
     batch.assert_well()
     assert batch.stops >= 1
 
 
 @pytest.mark.prove
 @pytest.mark.timeout(0)
-def test_thousands_of_programs_end_as_they_would_have(tmp_path: Path, nursery: Nursery) -> None:
+def test_thousands_of_programs_end_as_they_would_have(tmp_path: Path, forkserver: ForkServer) -> None:
     seed = chosen_seed()
     print(f"HOLDFAST_SEED={seed}")
     done: Counter[str] = Counter()
     for number in range(BATCHES):
         folder = tmp_path / str(number)
         trees, plan = programs(seed, number, AT_ONCE), PLANS[number % len(PLANS)]
-        batch = run_batch(folder, nursery, trees, seed=f"{seed}/{number}", plan=plan)
+        batch = run_batch(folder, forkserver, trees, seed=f"{seed}/{number}", plan=plan)
         batch.assert_well()
         done.update({name: getattr(batch, name) for name in COUNTED})
         done["late"] += len(batch.late)

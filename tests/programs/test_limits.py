@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.testing import Ledger, LedgerLine
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.programs.driver import Lane, Plan, run_batch
 from tests.programs.trees import Node
 from tests.programs.workers import Process
@@ -51,7 +51,7 @@ def test_the_measure_sees_runs_that_overlap() -> None:
     assert most_at_once(found, {"a": "x", "b": "y", "c": "x"}) == {"x": 1, "y": 1}
 
 
-def test_no_more_runs_than_a_queue_allows_are_at_work_at_once(tmp_path: Path, nursery: Nursery) -> None:
+def test_no_more_runs_than_a_queue_allows_are_at_work_at_once(tmp_path: Path, forkserver: ForkServer) -> None:
     """The lease is long here: a worker is taken for dead only when it is, so nobody acts late."""
     trees = [
         Node(
@@ -61,7 +61,7 @@ def test_no_more_runs_than_a_queue_allows_are_at_work_at_once(tmp_path: Path, nu
         )
         for n in range(30)
     ]
-    batch = run_batch(tmp_path, nursery, trees, seed="lane", plan=Plan(aims=0.0, most_s=15, lease_s=30.0, lane=LANE))
+    batch = run_batch(tmp_path, forkserver, trees, seed="lane", plan=Plan(aims=0.0, most_s=15, lease_s=30.0, lane=LANE))
     batch.assert_well()
     assert batch.kills >= 5
     found = spans(Ledger(tmp_path / "ledger.jsonl").lines(), batch.processes)

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.base.clock import now_us
-from tests.nursery import Forked, eventually
+from tests.forkserver import Forked, eventually
 from tests.programs import agents
-from tests.workers import Place
+from tests.workers import Scene
 
 CONCURRENCY = 20
 _LOOK_S = 0.01
@@ -44,7 +44,7 @@ class Process:
 class Workers:
     """Some workers on one store, each replaced at once when it dies."""
 
-    def __init__(self, place: Place, *, lease_s: float, count: int = 3) -> None:
+    def __init__(self, place: Scene, *, lease_s: float, count: int = 3) -> None:
         self._place = place
         self._count = count
         self.lease_s = lease_s

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base import clock
 from tests.cli.commands import Commands
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.retention.agents import AGENTS
 
 
@@ -23,9 +23,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def commands(tmp_path: Path, nursery: Nursery) -> Commands:
+def commands(tmp_path: Path, forkserver: ForkServer) -> Commands:
     """Commands in the folder of the test, with the agents there as `kept.py`."""
-    made = Commands(tmp_path, nursery)
+    made = Commands(tmp_path, forkserver)
     (tmp_path / "kept.py").write_text(Path(AGENTS).read_text())
     return made
 

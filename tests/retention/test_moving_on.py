@@ -14,15 +14,16 @@ import pytest
 
 import holdfast as hf
 from holdfast.base.config import Settings
-from holdfast.control import control
-from holdfast.journal.tombstones import is_elsewhere, why
-from holdfast.model import RunFilter, RunId, RunRow
+from holdfast.control import lifecycle
+from holdfast.journal.tombstones import is_elsewhere
+from holdfast.model import RunFilter, RunId, RunRow, reasons
+from holdfast.model.diagnoses import Cause, Trouble
 from holdfast.store import open_store
 from holdfast.testing import check_history
 from holdfast.testing.postgres import Databases
 from tests.cli.commands import Commands
 from tests.eventually import eventually, eventually_now
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.retention.agents import ALL, adder, bank, forgiving, gate_of, heir, number, stubborn
 from tests.retention.test_moving import (
     POINTS,
@@ -169,7 +170,7 @@ def test_a_run_that_is_moved_at_random_and_cut_off_lives_in_one_store(
     while True:
         rows = [(url, row) for url in stores for row in go(rows_of(url)) if row.id == "boss"]
         named = {open_store(url, settings=Settings()).url: url for url in stores}  # without the password
-        cut_off = [(url, named[(row.reason or {})["to"]]) for url, row in rows if why(row) == "moving"]
+        cut_off = [(url, named[row.reason.to]) for url, row in rows if isinstance(row.reason, reasons.Moving)]
         if not cut_off:
             break
         done = [commands("copy", source, target, "boss", "--move").code for source, target in cut_off]
@@ -282,14 +283,14 @@ def test_a_child_that_was_pruned_comes_along_as_the_tombstone_that_it_is(
     assert ended.code == 0, ended.out + ended.err
     go(finish())
     assert world.read_text() == "add 1\n"
-    assert [why(row) for row in go(rows_of(two[1])) if row.agent == "adder"] == ["pruned"]
+    assert [reasons.why(row.reason) for row in go(rows_of(two[1])) if row.agent == "adder"] == ["pruned"]
 
 
 # what was taken from a worker that lives
 
 
 @pytest.fixture
-def at_work(tmp_path: Path, world: Path, nursery: Nursery) -> Iterator[Callable[[str], None]]:
+def at_work(tmp_path: Path, world: Path, forkserver: ForkServer) -> Iterator[Callable[[str], None]]:
     """Starts workers."""
     agents = "tests.retention.agents"
     workers = []
@@ -297,7 +298,7 @@ def at_work(tmp_path: Path, world: Path, nursery: Nursery) -> Iterator[Callable[
     def start(url: str) -> None:
         more: dict[str, Any] = {"url": url, "agents": agents, "settings": {}}
         log, env = tmp_path / "log.txt", {"WORLD": str(world)}
-        workers.append(nursery.start(work, imports=[agents], log=log, env=env, **more))
+        workers.append(forkserver.start(work, imports=[agents], log=log, env=env, **more))
 
     yield start
     for worker in workers:
@@ -343,7 +344,7 @@ def test_an_effect_under_way_in_a_live_worker_is_in_doubt_after_its_run_was_bloc
         async with hf.connect(url) as app:
             row = await app._here.store.run(RunId("one"))
             assert row is not None
-            assert await control.block(app._here.store, row, {"why": "a test", "detail": "it is lost"})
+            assert await lifecycle.block(app._here.store, row, Trouble(Cause.lost, detail="it is lost"))
             await app.get("one").resume()
 
     go(pay(url))

@@ -20,7 +20,7 @@ import holdfast as hf
 from holdfast.journal.journal import Journal
 from holdfast.model import Applied
 from holdfast.testing.processes import environment
-from holdfast.verbs.effect import effect
+from holdfast.verbs.effect import performing
 from tests.eventually import eventually
 from tests.runs.journal import load
 from tests.workers import until
@@ -336,7 +336,7 @@ def test_a_run_does_not_end_while_an_effect_of_it_is_open(tmp_path: Path, monkey
 
     url = str(tmp_path / "s.db")
     with monkeypatch.context() as broken:
-        broken.setattr(effect, "stored", lambda *_: (_ for _ in ()).throw(AssertionError("broken")))
+        broken.setattr(performing, "stored", lambda *_: (_ for _ in ()).throw(AssertionError("broken")))
         with pytest.raises(hf.RunBlocked, match="not known what became of act_well#1"):
             asyncio.run(start())
     with pytest.raises(hf.NeedsHuman, match="in doubt"):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.verbs import child
-from holdfast.verbs.child import LONGEST_CHILD, child_id
+from holdfast.running import children
+from holdfast.running.children import LONGEST_CHILD, child_id
 from tests.workers import until
 
 
@@ -122,5 +122,5 @@ def test_a_recorded_child_is_found_whatever_ids_are_made_of_now(
             assert [each.id for each in await app.runs(agent="patient")] == [known.id]
 
     asyncio.run(begin())
-    monkeypatch.setattr(child, "LONGEST_CHILD", 40)
+    monkeypatch.setattr(children, "LONGEST_CHILD", 40)
     asyncio.run(go_on())

@@ -148,12 +148,11 @@ def test_what_was_cancelled_before_it_began_is_begun_with_anything(tmp_path: Pat
         Held.go, Held.who = {"first": asyncio.Event(), "meanwhile": asyncio.Event()}, "ann"
         async with hf.connect(str(tmp_path / "s.db"), agents=[pays_later]) as app:
             run = await app.start(pays_later(), id="r")
-            assert app._executor is not None
-            [execution] = app._executor.executions
+            [execution] = app._here.executions
             await run.pause()
-            await eventually(lambda: execution.run.paused)
+            await eventually(lambda: execution.run.gate.paused)
             Held.go["first"].set()
-            await eventually(lambda: execution.run.kept_back)
+            await eventually(lambda: execution.run.gate.kept_back)
             assert await run.cancel(timeout=60) is hf.Status.cancelled
             [kept_back] = [r for r in await app._store.records(run.id) if r.name == "charge"]
             assert (kept_back.kind, kept_back.args) == (Kind.cancelled, None)

@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.store.sqlite.lending import OWN
+from holdfast.store.sqlite.user_transactions import OWN
 from holdfast.testing.processes import environment
 from holdfast.verbs.effect.transactions import transaction, uses_transaction
 from tests.eventually import eventually_now
@@ -347,5 +347,6 @@ def test_the_tables_of_the_store_are_known(tmp_path: Path) -> None:
 
     asyncio.run(main())
     connection = apsw.Connection(str(tmp_path / "runs.db"))
-    assert {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")} == OWN
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+    assert {name for (name,) in connection.execute(tables)} == OWN
     connection.close()

@@ -15,8 +15,8 @@ from holdfast.store.sqlite.store import SqliteStore
 def statements(store: Store) -> Iterator[list[str]]:
     """What the thread that writes has SQLite do meanwhile; for each of them it may wait for the interpreter lock."""
     assert isinstance(store, SqliteStore)
-    assert store._writer is not None
-    connection, done = store._writer.connection, list[str]()
+    assert store._database.writer is not None
+    connection, done = store._database.writer.connection, list[str]()
 
     def note(_: apsw.Cursor, sql: str, bindings: object) -> bool:
         done.append(sql)

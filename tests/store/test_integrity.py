@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from holdfast.errors import CorruptJournal
-from holdfast.journal.integrity import check_question, check_row, row_digest, seal_question, seal_row
+from holdfast.journal.chain import row_digest, seal_row
+from holdfast.journal.integrity import check_question, check_row, seal_question
 from holdfast.model import QuestionState, RunId
 from holdfast.testing.samples import START, new_run, question_of
 

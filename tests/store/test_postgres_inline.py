@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.base.by_hand import hurried
+from holdfast.base.stepping import hurried
 from holdfast.model import Append, Applied, Kind, RunRow
 from holdfast.store.postgres import answers as postgres_answers
 from holdfast.store.postgres.answers import Answers
@@ -133,8 +133,8 @@ def test_an_answer_that_never_comes_is_an_error(tmp_path: Path) -> None:
 async def alone(store: PostgresStore, one: Append) -> Applied | BaseException:
     """What became of it; it is sent by itself."""
     told: asyncio.Future[Applied | BaseException] = asyncio.get_running_loop().create_future()
-    sending = store.submit_alone(one, told.set_result)
-    assert sending is not None
+    sending = store.commit_alone(one, told.set_result)
+    assert not isinstance(sending, bool)
     await sending
     return await asyncio.wait_for(told, 60)
 
@@ -202,8 +202,8 @@ def test_whoever_sent_a_lone_append_may_be_cancelled_and_it_is_told_all_the_same
             await other.execute("SELECT 1 FROM holdfast.runs WHERE id = $1 FOR UPDATE", row.id)
             told: asyncio.Future[Applied | BaseException] = asyncio.get_running_loop().create_future()
             step = extend(row, Kind.done)
-            sending = store.submit_alone(step, told.set_result)
-            assert sending is not None
+            sending = store.commit_alone(step, told.set_result)
+            assert not isinstance(sending, bool)
             task = asyncio.ensure_future(sending)
 
             async def waits() -> int:

@@ -19,11 +19,24 @@ import pytest
 from holdfast.base import clock
 from holdfast.base.config import Settings
 from holdfast.errors import ForkedConnection, HoldfastError, SchemaTooNew, StoreError, UsageError
-from holdfast.model import Append, Applied, Claim, Kind, Letter, RunFilter, RunId, RunRow, Status, WorkerId
+from holdfast.model import (
+    Append,
+    Applied,
+    Claim,
+    Kind,
+    Outgoing,
+    Proof,
+    RunFilter,
+    RunId,
+    RunRow,
+    Status,
+    WorkerId,
+    reasons,
+)
 from holdfast.store import open_store
 from holdfast.store.migrate import migrations
 from holdfast.store.postgres.connection import Target
-from holdfast.store.postgres.lives import APART_US, Life, Lives
+from holdfast.store.postgres.liveness import APART_US, Liveness, WorkerSigns
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import conformance
 from holdfast.testing.postgres import PostgresServer
@@ -301,8 +314,8 @@ def test_the_bell_is_rung_no_more_often_than_it_may_and_once_more_at_the_end(pos
     async def main() -> None:
         async with opened(stored_in(postgres_url)) as store, opened(stored_in(postgres_url)) as other:
             assert isinstance(store, PostgresStore)
-            assert store._session is not None
-            session = store._session
+            assert store._database.session is not None
+            session = store._database.session
 
             def is_quiet() -> bool:
                 return not session._wants_ring and not session._ringing.is_set()
@@ -316,13 +329,15 @@ def test_the_bell_is_rung_no_more_often_than_it_may_and_once_more_at_the_end(pos
             assert session.rings_sent <= (time.monotonic() - began) * 50 + 2
             while await other.changed(1):
                 pass
-            sent = store._session.rings_sent  # while nothing is under way: a ring is heard before it is counted
+            sent = (
+                store._database.session.rings_sent
+            )  # while nothing is under way: a ring is heard before it is counted
             store.ring()
             assert await other.changed(60)
             store.ring()
             assert await other.changed(60), "rung while the last one was under way"
             await eventually(is_quiet)
-            assert store._session.rings_sent <= sent + 2
+            assert store._database.session.rings_sent <= sent + 2
 
     asyncio.run(main())
 
@@ -386,30 +401,36 @@ asyncio.run(main())
     asyncio.run(main())
 
 
-def judged(lives: Lives, life: Life, now_us: int, *, is_settled: bool = True) -> tuple[dict[WorkerId, str], int]:
-    found = [life, life._replace(id=BOB, is_absent=True, is_expired=True)]
-    return lives.judge(found, own={BOB}, now_us=now_us, is_settled=is_settled)
+def judged(
+    liveness: Liveness, signs: WorkerSigns, now_us: int, *, is_settled: bool = True
+) -> tuple[dict[WorkerId, Proof], int]:
+    found = [signs, signs._replace(id=BOB, is_absent=True, is_expired=True)]
+    return liveness.judge(found, own={BOB}, now_us=now_us, is_settled=is_settled)
 
 
 def test_a_missing_session_proves_death_at_the_second_look() -> None:
-    life = Life(ALICE, 1000, False, True, False, 17, 1, True)
-    lives = Lives()
-    assert judged(lives, life, 0) == ({}, APART_US)
-    assert judged(lives, life, APART_US - 10) == ({}, 10)
-    assert judged(lives, life, APART_US) == ({ALICE: "session"}, 0)
-    for changed in (life._replace(lease_until_ms=1001), life._replace(backend_pid=18), life._replace(is_absent=False)):
-        lives = Lives()
-        judged(lives, life, 0)
-        assert judged(lives, changed, APART_US)[0] == {}, "it renewed, moved, or is back"
-    assert judged(Lives(), life._replace(is_absent=False, let_go=True), 0) == ({ALICE: "lock"}, 0)
+    signs = WorkerSigns(ALICE, 1000, False, True, False, 17, 1, True)
+    liveness = Liveness()
+    assert judged(liveness, signs, 0) == ({}, APART_US)
+    assert judged(liveness, signs, APART_US - 10) == ({}, 10)
+    assert judged(liveness, signs, APART_US) == ({ALICE: "session"}, 0)
+    for changed in (
+        signs._replace(lease_until_ms=1001),
+        signs._replace(backend_pid=18),
+        signs._replace(is_absent=False),
+    ):
+        liveness = Liveness()
+        judged(liveness, signs, 0)
+        assert judged(liveness, changed, APART_US)[0] == {}, "it renewed, moved, or is back"
+    assert judged(Liveness(), signs._replace(is_absent=False, let_go=True), 0) == ({ALICE: "lock"}, 0)
 
 
 def test_a_lease_that_ran_out_while_the_server_was_away_proves_nothing() -> None:
-    life = Life(ALICE, 1000, True, True, False, 17, 1, False)
-    assert judged(Lives(), life, 0, is_settled=False) == ({ALICE: "lease"}, 0)
-    before = life._replace(is_current=False)
-    assert judged(Lives(), before, 0, is_settled=False) == ({}, 0)
-    assert judged(Lives(), before, 0) == ({ALICE: "lease"}, 0)
+    signs = WorkerSigns(ALICE, 1000, True, True, False, 17, 1, False)
+    assert judged(Liveness(), signs, 0, is_settled=False) == ({ALICE: "lease"}, 0)
+    before = signs._replace(is_current=False)
+    assert judged(Liveness(), before, 0, is_settled=False) == ({}, 0)
+    assert judged(Liveness(), before, 0) == ({ALICE: "lease"}, 0)
 
 
 def test_a_worker_that_could_not_renew_is_given_time_when_the_server_is_back(tmp_path: Path) -> None:
@@ -499,11 +520,11 @@ def test_schemas_are_stores_of_their_own(postgres_url: str) -> None:
 def test_a_newer_schema_is_accepted_if_it_says_so(postgres_url: str) -> None:
     async def main() -> None:
         async with admin(postgres_url) as connection:
-            newer = "INSERT INTO holdfast.migrations VALUES (9, 'more', 0, '', 1)"
+            newer = "INSERT INTO holdfast.migrations VALUES (99, 'more', 0, '', 1)"
             await connection.execute(newer)
             async with opened(stored_in(postgres_url)) as store:
                 await store.create(new_run(), owner=ALICE)
-            await connection.execute("UPDATE holdfast.migrations SET min_version = 9 WHERE number = 9")
+            await connection.execute("UPDATE holdfast.migrations SET min_version = 99 WHERE number = 99")
             for read_only in (False, True):
                 with pytest.raises(SchemaTooNew):
                     await PostgresStore(postgres_url).open(read_only=read_only)
@@ -531,8 +552,8 @@ def test_settings_that_lose_commits_are_reported(postgres_url: str) -> None:
             assert isinstance(store, PostgresStore)
             assert any("synchronous_commit=off" in problem.text for problem in await store.check())
             await store.create(new_run(), owner=ALICE)
-            assert store._writer is not None
-            (connection, *_) = store._writer.connections
+            assert store._database.writer is not None
+            (connection, *_) = store._database.writer.connections
             assert await connection.fetchval("SHOW synchronous_commit") == "on"
 
     asyncio.run(main())
@@ -545,7 +566,8 @@ def test_nul_is_refused_where_it_cannot_be_stored_and_kept_where_it_can(postgres
     async def main() -> None:
         async with opened(stored_in(postgres_url)) as store:
             row = await store.create(
-                new_run(summary={"now": "a\0b"}, reason={"tags": {"k\0": "v\0"}}, status=Status.waiting), owner=None
+                new_run(summary={"now": "a\0b"}, reason=reasons.Other({"tags": {"k\0": "v\0"}}), status=Status.waiting),
+                owner=None,
             )
             assert await store.run(row.id) == row, "escaped in JSON"
             await store.send(mail_for(row.id, '{"value":"\\u0000"}'), wake=left)
@@ -582,7 +604,7 @@ async def main():
     pid = os.fork()
     if pid == 0:
         try:
-            store.commit_inline(extend(row, "done"))
+            store.commit_alone(extend(row, "done"), print)
         except ForkedConnection:
             os._exit(7)
         os._exit(8)
@@ -632,8 +654,8 @@ def test_a_child_that_ends_tells_its_parent_after_what_it_appended_before(postgr
                 for _ in range(5):
                     chain.append(extend(chain[-1].row, Kind.done))
                 end = parked(chain[-1].row, Kind.finished, status=Status.done)
-                letter = Letter(mail_for(mother.id, kind="child"), woken)
-                chain.append(dataclasses.replace(end, tell=letter))
+                letter = Outgoing(mail_for(mother.id, kind="child"), woken)
+                chain.append(dataclasses.replace(end, outgoing=letter))
                 assert await append(store, *chain) == [Applied.committed] * 7
                 assert len(await store.mail(mother.id, after=0)) == 1
 

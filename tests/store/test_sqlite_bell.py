@@ -39,7 +39,7 @@ def only_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bell_of(store: Store) -> bell.Bell:
     assert isinstance(store, SqliteStore)
-    return store._bell
+    return store._database.bell
 
 
 def ring_without_a_knock(store: Store) -> None:
@@ -324,7 +324,7 @@ async def main():
             store.ring()
         except ForkedConnection:
             refused += 1
-        store._bell.ring()
+        store._database.bell.ring()
         try:
             store.changed(0).send(None)
         except ForkedConnection:
@@ -357,7 +357,7 @@ async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()
     waiting = asyncio.ensure_future(store.changed(3600))
-    while not store._bell._waiting:
+    while not store._database.bell._waiting:
         await asyncio.sleep(0.01)
     child = os.fork()
     if child == 0:

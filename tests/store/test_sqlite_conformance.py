@@ -11,9 +11,13 @@ import pytest
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import (
     conformance,
+    conformance_files,
     conformance_landing,
     conformance_mail,
     conformance_retention,
+    conformance_surveys,
+    conformance_threads,
+    conformance_turns,
     conformance_waiting,
 )
 from holdfast.testing.samples import Case
@@ -29,9 +33,13 @@ def test_every_case_is_listed() -> None:
         function
         for module in (
             conformance,
+            conformance_files,
             conformance_landing,
             conformance_mail,
             conformance_retention,
+            conformance_surveys,
+            conformance_threads,
+            conformance_turns,
             conformance_waiting,
         )
         for name, function in inspect.getmembers(module, inspect.isfunction)

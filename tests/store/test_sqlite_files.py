@@ -24,7 +24,7 @@ from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import files as sqlite_files
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import conformance
-from holdfast.testing.samples import ALICE, append, extend, new_run, new_worker, opened
+from holdfast.testing.samples import ALICE, alone, append, extend, new_run, new_worker, opened
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_deleted_or_replaced_file_is_noticed(tmp_path: Path) -> None:
         (refused,) = await append(store, extend(row, Kind.done))
         assert isinstance(refused, StoreReplaced)
         assert str(path) in str(refused)
-        assert store.commit_inline(extend(row, Kind.done)) is None
+        assert await alone(store, extend(row, Kind.done)) is None
         with pytest.raises(StoreReplaced):
             await store.create(new_run(), owner=ALICE)
         with pytest.raises(StoreReplaced):
@@ -283,7 +283,7 @@ def test_our_code_never_opens_the_database_behind_sqlites_back(tmp_path: Path) -
     script = """
 import asyncio, sys
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, new_run, new_worker, opened
+from holdfast.testing.samples import ALICE, alone, append, extend, new_run, new_worker, opened
 
 watching, seen = False, []
 def hook(event, arguments):

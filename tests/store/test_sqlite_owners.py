@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.base.config import Settings
 from holdfast.errors import StoreError, UsageError
-from holdfast.model import RunFilter, WorkerId
+from holdfast.model import Proof, RunFilter, WorkerId
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, BOB, new_run, new_worker, opened
 
@@ -242,7 +242,7 @@ def test_a_note_of_a_lock_that_is_damaged_is_as_none_and_hides_no_worker(tmp_pat
     assert connection.changes() == 1
     connection.close()
 
-    async def main() -> dict[WorkerId, str]:
+    async def main() -> dict[WorkerId, Proof]:
         async with opened(lambda: SqliteStore(path)) as store:
             return await store.dead_workers()
 

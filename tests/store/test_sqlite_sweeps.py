@@ -33,7 +33,7 @@ async def greets(name: str) -> str:
 def reads(store: Store) -> Iterator[Counter[str]]:
     """What SQLite is asked meanwhile; each BEGIN is a trip to another thread."""
     assert isinstance(store, SqliteStore)
-    connection, asked = store._reader, Counter[str]()
+    connection, asked = store._database.reader, Counter[str]()
     assert connection is not None
 
     def note(_: apsw.Cursor, sql: str, bindings: object) -> bool:
@@ -49,7 +49,7 @@ def reads(store: Store) -> Iterator[Counter[str]]:
 
 async def looks(app: hf.Holdfast, count: int) -> None:
     """Return when the worker has looked at everything so many times."""
-    attendant = app._attendant
+    attendant = app._parts.attendant
     assert attendant is not None
     until = attendant._looks + count
     await eventually(lambda: attendant._looks >= until)
@@ -151,7 +151,7 @@ def test_a_worker_that_dies_is_noticed_though_nothing_is_committed(tmp_path: Pat
             assert await store.dead_workers() == {}
             assert await store.dead_workers() == {}
             assert isinstance(other, SqliteStore)
-            other._locks.drop_all()  # as the system does when a process dies
+            other._database.locks.drop_all()  # as the system does when a process dies
             assert await store.dead_workers() == {BOB: "lock"}
 
     asyncio.run(main())

@@ -21,8 +21,8 @@ from holdfast.model import (
     Claim,
     Definition,
     Kind,
-    Letter,
     Loaded,
+    Outgoing,
     QuestionState,
     RunId,
     RunRow,
@@ -81,7 +81,7 @@ def disk() -> Iterator[FailingDisk]:
 
 
 def reader_of(store: object) -> apsw.Connection:
-    connection = store._reader  # type: ignore[attr-defined]
+    connection = store._database.reader  # type: ignore[attr-defined]
     assert isinstance(connection, apsw.Connection)
     return connection
 
@@ -100,7 +100,7 @@ def test_writes_whose_commit_was_not_heard_of_are_done_once(tmp_path: Path, disk
             parks: list[Append] = [
                 parked(owned[0], Kind.started, mail=0, wake_at=START),
                 parked(owned[1], mail=0),
-                dataclasses.replace(parked(owned[2], mail=0), tell=Letter(mail_for(owned[3].id, "told"), woken)),
+                dataclasses.replace(parked(owned[2], mail=0), outgoing=Outgoing(mail_for(owned[3].id, "told"), woken)),
             ]
             claims = [Claim(taken_over(row, wake_at=None), 1, None) for row in queued[:2]]
             answer = mail_for(asks.id, '{"by":"ann"}', kind="answer", key="ask#1")
@@ -283,7 +283,7 @@ def test_a_batch_with_unread_mail_does_not_starve(tmp_path: Path) -> None:
             mother = rows[-1]
             parks = [
                 dataclasses.replace(
-                    parked(row, Kind.noted, mail=0, wake_at=START), tell=Letter(mail_for(mother.id, row.id), left)
+                    parked(row, Kind.noted, mail=0, wake_at=START), outgoing=Outgoing(mail_for(mother.id, row.id), left)
                 )
                 for row in rows[:-1]
             ]

@@ -111,7 +111,7 @@ def test_sqlite_itself_would_have_dropped_the_commits(tmp_path: Path) -> None:
     path, wal = tmp_path / "runs.db", tmp_path / "runs.db-wal"
     acknowledged = leave(path)
     frames = commit_frames(wal)
-    flip(wal, 32 + (frames[4] - 1) * _FRAME + 1000)
+    flip(wal, 32 + (frames[-4] - 1) * _FRAME + 1000)
     connection = apsw.Connection(str(path))
     assert connection.execute("SELECT head_seq FROM runs").get < acknowledged
     connection.close()

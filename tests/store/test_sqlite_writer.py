@@ -19,7 +19,18 @@ import pytest
 from holdfast.errors import StoreError, StoreFull
 from holdfast.model import Applied, Kind, RunFilter, RunRow, Sent
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, mail_for, new_run, new_worker, opened, taken_over, woken
+from holdfast.testing.samples import (
+    ALICE,
+    alone,
+    append,
+    extend,
+    mail_for,
+    new_run,
+    new_worker,
+    opened,
+    taken_over,
+    woken,
+)
 from tests.eventually import eventually
 from tests.store.statements import statements
 
@@ -88,7 +99,7 @@ def test_after_a_failed_sync_every_write_is_decided_once(tmp_path: Path, disk: F
     async def main() -> None:
         async with opened(lambda: SqliteStore(tmp_path / "runs.db", vfs=disk.name)) as store:
             rows = [await store.create(new_run(), owner=ALICE) for _ in range(4)]
-            used = store._writer.connection  # type: ignore[attr-defined]
+            used = store._database.writer.connection  # type: ignore[attr-defined]
             steps = [extend(row, Kind.done, Kind.done) for row in rows[:3]]
             claimed = taken_over(rows[3])
             disk.failing_syncs = failures
@@ -102,7 +113,7 @@ def test_after_a_failed_sync_every_write_is_decided_once(tmp_path: Path, disk: F
             assert results == [Applied.committed] * 3
             assert claim
             assert number == Sent(1, is_new=True)
-            assert store._writer.connection is not used, "a failed sync must not be repeated"  # type: ignore[attr-defined]
+            assert store._database.writer.connection is not used, "a failed sync must not be repeated"  # type: ignore[attr-defined]
             for step in steps:
                 assert len(await store.records(step.row.id)) == 3
             assert len(await store.mail(rows[0].id, after=0)) == 1
@@ -137,8 +148,8 @@ def test_a_failed_inline_commit_is_declined_and_decided_by_the_writer(tmp_path: 
             row = await store.create(new_run(), owner=ALICE)
             step = extend(row, Kind.done)
             disk.failing_syncs = 1
-            assert store.commit_inline(step) is None
-            assert store.commit_inline(step) is None, "the connection is suspect"
+            assert await alone(store, step) is None
+            assert await alone(store, step) is None, "the connection is suspect"
             assert await append(store, step) == [Applied.committed]
             assert await store.run(row.id) == step.row
             assert len(await store.records(row.id)) == 2
@@ -151,14 +162,14 @@ def test_an_error_around_a_commit_is_no_reason_to_lose_or_repeat(tmp_path: Path,
     script = """
 import asyncio, sys
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, new_run, opened
+from holdfast.testing.samples import ALICE, alone, append, extend, new_run, opened
 
 async def main():
     async with opened(lambda: SqliteStore(sys.argv[1])) as store:
         row = await store.create(new_run(), owner=ALICE)
         for _ in range(5):
             step = extend(row, "done", "done")
-            applied = store.commit_inline(step) or (await append(store, step))[0]
+            applied = await alone(store, step) or (await append(store, step))[0]
             assert applied == "committed", applied
             row = step.row
         assert await store.run(row.id) == row
@@ -177,7 +188,7 @@ def test_a_real_sync_error_is_survived(tmp_path: Path) -> None:
 import asyncio, json, sys
 from holdfast.errors import StoreError
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, new_run, opened
+from holdfast.testing.samples import ALICE, alone, append, extend, new_run, opened
 
 async def main():
     acknowledged = {}
@@ -239,7 +250,7 @@ def test_appends_wait_for_space_and_reads_go_on(tmp_path: Path, disk: FaultyVfs)
             row = await store.create(new_run(), owner=ALICE)
             disk.full = True
             step = extend(row, Kind.done)
-            assert store.commit_inline(step) is None
+            assert await alone(store, step) is None
             waiting = asyncio.ensure_future(append(store, step))
             with pytest.raises(StoreFull, match="No space"):
                 await store.create(new_run(), owner=ALICE)
@@ -334,7 +345,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path) -> Non
 import asyncio, os, sys
 from holdfast.errors import ForkedConnection
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, new_run, new_worker, opened
+from holdfast.testing.samples import ALICE, alone, append, extend, new_run, new_worker, opened
 
 def in_child(store, row):
     for use in (store.run(row.id), store.create(new_run(), owner=None), SqliteStore(sys.argv[1]).open()):
@@ -343,7 +354,7 @@ def in_child(store, row):
         except ForkedConnection as error:
             print("refused:", error)
     try:
-        store.commit_inline(extend(row, "done"))
+        store.commit_alone(extend(row, "done"), print)
     except ForkedConnection:
         print("refused inline")
     asyncio.run(store.close())
@@ -479,14 +490,14 @@ def test_eight_processes_write_without_lock_errors(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, new_run, opened
+from holdfast.testing.samples import ALICE, alone, append, extend, new_run, opened
 
 async def main():
     async with opened(lambda: SqliteStore(sys.argv[1])) as store:
         row = await store.create(new_run(), owner=ALICE)
         for _ in range(50):
             step = extend(row, "started", "done")
-            applied = store.commit_inline(step) or (await append(store, step))[0]
+            applied = await alone(store, step) or (await append(store, step))[0]
             assert applied == "committed", applied
             row = step.row
         assert await store.run(row.id) == row
@@ -508,11 +519,11 @@ def test_a_lock_held_elsewhere_delays_writes_and_not_the_loop(tmp_path: Path) ->
             other.execute("BEGIN IMMEDIATE")
             step = extend(row, Kind.done)
             with statements(store) as done:
-                assert store.commit_inline(step) is None
+                assert await alone(store, step) is None
             assert done.count("BEGIN IMMEDIATE") <= 1, "on the loop's thread nobody tries again"
             assert isinstance(store, SqliteStore)
-            assert store._writer is not None
-            assert store._writer.connection.pragma("busy_timeout") == 0, "nor waits"
+            assert store._database.writer is not None
+            assert store._database.writer.connection.pragma("busy_timeout") == 0, "nor waits"
             waiting = asyncio.ensure_future(append(store, step))
             await asyncio.sleep(0.05)
             assert not waiting.done()
@@ -632,7 +643,7 @@ def test_a_kill_around_a_commit_keeps_everything_or_nothing(tmp_path: Path, poin
     script = """
 import asyncio, sys
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.samples import ALICE, append, extend, new_run
+from holdfast.testing.samples import ALICE, alone, append, extend, new_run
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -642,7 +653,7 @@ async def main():
     step = extend(row, "started", "done")
     if sys.argv[2] == "submit":
         await append(store, step)
-    while store.commit_inline(step) is None:
+    while await alone(store, step) is None:
         await asyncio.sleep(0.01)  # declined for a while after a slow commit
     print(3, flush=True)
 
@@ -670,7 +681,7 @@ def test_the_log_is_moved_into_the_file_as_it_grows(tmp_path: Path) -> None:
             row = await store.create(new_run(), owner=ALICE)
             for number in range(300):
                 step = extend(row, Kind.done, payload='"' + "x" * 2000 + '"')
-                if number % 2 or store.commit_inline(step) is None:
+                if number % 2 or await alone(store, step) is None:
                     assert await append(store, step) == [Applied.committed]
                 row = step.row
             assert (tmp_path / "runs.db-wal").stat().st_size < 150 * 4120
@@ -691,6 +702,6 @@ def test_reading_holds_no_transaction_open(tmp_path: Path) -> None:
                 store.check(),
             ):
                 await use
-                assert not store._reader.in_transaction  # type: ignore[attr-defined]
+                assert not store._database.reader.in_transaction  # type: ignore[attr-defined]
 
     asyncio.run(main())

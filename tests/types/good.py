@@ -326,7 +326,24 @@ async def newsletter(topic: str) -> str:
     assert_type(hf.this_run().token, str)
     hf.progress(1, 2, "half")
     hf.usage(model="m", input_tokens=1, output_tokens=2, cost=0.1)
+    todo = await hf.plan(["one"])
+    assert_type(todo, hf.Plan)
+    assert_type(todo.next(), hf.PlanItem | None)
+    assert_type(await todo.add("two", after=1), hf.PlanItem)
+    await todo.reorder([2, *todo.remaining()])
+    await hf.guard("file", hf.guards.file("spec.md"), on_change="block")
+    await hf.guard("own", fingerprint)
+    hf.logger(__name__).info("%d left", len(todo.remaining()))
     return await book_both(topic) or child
+
+
+async def fingerprint() -> str:
+    return "same"
+
+
+@hf.agent(budget=hf.Budget(tokens=1000, cost=0.5, steps=10))
+async def frugal(n: int) -> int:
+    return n
 
 
 async def book_both(city: str) -> str | None:

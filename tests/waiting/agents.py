@@ -35,7 +35,7 @@ async def look(n: int) -> int:
 
 
 def gate() -> Path:
-    """What is held goes on when this file is there: see `Place.open_gate`."""
+    """What is held goes on when this file is there: see `Scene.open_gate`."""
     return Path(os.environ["HOLDFAST_TEST_FOLDER"]) / "gate"
 
 

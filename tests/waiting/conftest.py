@@ -9,11 +9,11 @@ import pytest
 
 import holdfast as hf
 from holdfast.testing.postgres import Databases, run_client
-from tests.nursery import Nursery
-from tests.stores import nursery
-from tests.waiting.place import Place
+from tests.forkserver import ForkServer
+from tests.stores import forkserver
+from tests.waiting.scene import Scene
 
-__all__ = ["nursery", "place", "postgres_databases"]
+__all__ = ["forkserver", "place", "postgres_databases"]
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +25,6 @@ def postgres_databases(postgres_databases: Databases) -> Databases:
 
 
 @pytest.fixture
-def place(tmp_path: Path, nursery: Nursery) -> Iterator[Place]:
-    with Place(tmp_path, nursery) as place:
+def place(tmp_path: Path, forkserver: ForkServer) -> Iterator[Scene]:
+    with Scene(tmp_path, forkserver) as place:
         yield place

@@ -43,6 +43,12 @@ async def interrupted(message: str) -> str:
 
 
 @hf.agent
+async def turning() -> None:
+    async for _ in hf.turns([0]):
+        await hf.receive(("value", int))
+
+
+@hf.agent
 async def ends() -> str:
     return "over"
 
@@ -89,7 +95,7 @@ async def actor(what: str) -> list[str]:
     return [str(said), await note("replayed")]
 
 
-AGENTS: list[hf.Agent[..., Any]] = [target, ends, fails, asks, doubts, takes, actor]
+AGENTS: list[hf.Agent[..., Any]] = [target, turning, ends, fails, asks, doubts, takes, actor]
 Try = Callable[[], Awaitable[Any]]
 TRIES: dict[str, Try] = {}
 
@@ -114,8 +120,14 @@ def plain(name: str, /, *args: Any, **kwargs: Any) -> None:
     TRIES[name] = do
 
 
-for method in ("info", "status", "history", "states", "receipts", "verify_journal"):
+for method in ("info", "status", "history", "states", "receipts", "artifacts", "verify_journal"):
     plain(f"Run.{method}")
+plain("Run.question")
+plain("Run.fork", 1)
+plain("Run.fork_plan", 1)
+plain("Run.checkpoints", run_id="turning")
+plain("Run.state", run_id="turning")
+plain("Run.diff", 1, 1, run_id="turning")
 plain("Run.in_doubt", run_id="doubts")
 plain("Run.questions", run_id="asks")
 plain("Run.result", run_id="ends")
@@ -209,6 +221,12 @@ OVERRULED = {
 }
 
 
+@a_try("Run.watch")
+async def _watch() -> Any:
+    async for info in hf.get("target").watch():
+        return info
+
+
 def declared() -> dict[str, InRun | None]:
     """What each public coroutine of a class says it is inside a run."""
     found: dict[str, InRun | None] = {}
@@ -235,9 +253,10 @@ def test_what_is_public_and_no_coroutine_has_no_effect() -> None:
         f"{cls.__name__}.{name}"
         for cls in CLASSES
         for name, member in inspect.getmembers(cls, callable)
-        if not name.startswith("_") and not inspect.iscoroutinefunction(member)
+        if not name.startswith("_") and not (inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member))
     }
-    assert others == {"Holdfast.get"}
+    handles = {"Holdfast.extension", "Holdfast.get", "Holdfast.thread"}  # what they give says itself what it is
+    assert others == handles | {"Run.stream", "Holdfast.lifespan"}  # which reads; which opens an app for a server
 
 
 async def snapshot(app: hf.Holdfast) -> list[Any]:
@@ -259,6 +278,7 @@ async def prepare(app: hf.Holdfast) -> None:
     for call, run_id, status in (
         (target(), "target", "waiting"),
         (target(), "paused", "waiting"),
+        (turning(), "turning", "waiting"),
         (ends(), "ends", "done"),
         (fails(), "fails", "failed"),
         (asks(), "asks", "waiting"),

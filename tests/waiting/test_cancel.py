@@ -14,10 +14,10 @@ import pytest
 
 import holdfast as hf
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.waiting import agents
-from tests.waiting.lives import live
-from tests.waiting.place import Place, others_are_done
+from tests.waiting.killed import live
+from tests.waiting.scene import Scene, others_are_done
 from tests.workers import noted, until
 
 # running
@@ -178,7 +178,7 @@ def test_code_that_swallows_its_cancellation_is_stopped(agent: hf.Agent[[], Any]
 
 
 @pytest.mark.prove  # it is given some seconds first
-def test_a_worker_with_code_that_does_not_stop_stops(place: Place) -> None:
+def test_a_worker_with_code_that_does_not_stop_stops(place: Scene) -> None:
     """The run is over, and the process ends when it is told to."""
 
     async def run() -> None:
@@ -199,7 +199,7 @@ def test_a_worker_with_code_that_does_not_stop_stops(place: Place) -> None:
 # clean-up
 
 
-def test_clean_up_with_durable_calls_runs_to_its_end(place: Place) -> None:
+def test_clean_up_with_durable_calls_runs_to_its_end(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             place.worker()
@@ -213,7 +213,7 @@ def test_clean_up_with_durable_calls_runs_to_its_end(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_a_saga_is_undone_when_the_run_is_cancelled(place: Place) -> None:
+def test_a_saga_is_undone_when_the_run_is_cancelled(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             with place.working():
@@ -235,7 +235,7 @@ def test_a_saga_is_undone_when_the_run_is_cancelled(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_a_paused_saga_is_undone_as_well(place: Place) -> None:
+def test_a_paused_saga_is_undone_as_well(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             place.worker()
@@ -249,7 +249,7 @@ def test_a_paused_saga_is_undone_as_well(place: Place) -> None:
     asyncio.run(run())
 
 
-async def cancel_trip(place: Place, app: hf.Holdfast) -> object:
+async def cancel_trip(place: Scene, app: hf.Holdfast) -> object:
     run = await app.start(agents.trip(1), id="r")
     await eventually(lambda: place.done("book") == ["flight", "hotel"])
     await run.cancel(timeout=60)
@@ -257,7 +257,7 @@ async def cancel_trip(place: Place, app: hf.Holdfast) -> object:
     return place.done("book"), list(dict.fromkeys(place.done("unbook")))
 
 
-async def cancel_tidy(place: Place, app: hf.Holdfast) -> object:
+async def cancel_tidy(place: Scene, app: hf.Holdfast) -> object:
     run = await app.start(agents.tidy(), id="r")
     await eventually(lambda: place.done("dawdle"))
     await noted(run, "dawdle")  # what is on disk: one of which nothing is, is cancelled before it begins anew
@@ -266,30 +266,32 @@ async def cancel_tidy(place: Place, app: hf.Holdfast) -> object:
     return place.done("post"), set(place.done("look"))
 
 
-def test_undoing_goes_on_after_a_crash_in_its_middle(tmp_path: Path, nursery: Nursery) -> None:
+def test_undoing_goes_on_after_a_crash_in_its_middle(tmp_path: Path, forkserver: ForkServer) -> None:
     only = ("cancel.accepted", "undo.before@2", "undo.after@1", "effect.after_body@3")
-    lives = live(tmp_path, nursery, cancel_trip, only=only)
+    lives = live(tmp_path, forkserver, cancel_trip, only=only)
     assert lives.end == (["flight", "hotel"], ["hotel", "flight"])
     assert {"cancel.accepted", "undo.before", "undo.after"} <= set(lives.killed_at)
 
 
-def test_a_cancelled_run_is_cancelled_at_the_same_place_when_it_is_replayed(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_cancelled_run_is_cancelled_at_the_same_place_when_it_is_replayed(
+    tmp_path: Path, forkserver: ForkServer
+) -> None:
     only = ("cancel.accepted", "effect.after_body@1", "step.after_body@4", "finish.before")
-    lives = live(tmp_path, nursery, cancel_tidy, only=only)
+    lives = live(tmp_path, forkserver, cancel_tidy, only=only)
     assert lives.end == ([1, 2], {1, 2, 3, 4})
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("drive", [cancel_trip, cancel_tidy])
-def test_cancelling_survives_a_kill_at_every_point(drive: Any, tmp_path: Path, nursery: Nursery) -> None:
-    print(live(tmp_path, nursery, drive))
+def test_cancelling_survives_a_kill_at_every_point(drive: Any, tmp_path: Path, forkserver: ForkServer) -> None:
+    print(live(tmp_path, forkserver, drive))
 
 
 # nobody there
 
 
 @pytest.mark.parametrize("state", ["waiting", "sleeping", "queued", "paused"])
-def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, place: Place) -> None:
+def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, place: Scene) -> None:
     """No worker is alive."""
 
     async def run() -> None:
@@ -311,7 +313,7 @@ def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, p
 
 
 @pytest.mark.postgres
-def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(place: Place) -> None:
+def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             with place.working():
@@ -326,7 +328,7 @@ def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(place: Place) -> N
     asyncio.run(run())
 
 
-async def gambled(place: Place, app: hf.Holdfast) -> hf.Run[Any]:
+async def gambled(place: Scene, app: hf.Holdfast) -> hf.Run[Any]:
     """A run whose worker died in an effect, and which is in doubt with the next one."""
     with place.working():
         run = await app.start(agents.gambles(), id="r")
@@ -336,7 +338,7 @@ async def gambled(place: Place, app: hf.Holdfast) -> hf.Run[Any]:
     return run
 
 
-def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: Place) -> None:
+def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             run = await gambled(place, app)
@@ -350,7 +352,7 @@ def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: P
     asyncio.run(run())
 
 
-def test_a_verdict_on_a_run_that_ends_meanwhile_comes_too_late(place: Place) -> None:
+def test_a_verdict_on_a_run_that_ends_meanwhile_comes_too_late(place: Scene) -> None:
     """It ends after the person's process has looked at it, and before that stores the verdict."""
 
     async def run() -> None:
@@ -372,7 +374,7 @@ def test_a_verdict_on_a_run_that_ends_meanwhile_comes_too_late(place: Place) -> 
     asyncio.run(run())
 
 
-def test_a_run_is_reached_while_others_wait_for_a_full_queue(place: Place) -> None:
+def test_a_run_is_reached_while_others_wait_for_a_full_queue(place: Scene) -> None:
     """Who looks for runs to take up, and gets none, hears all the same what came for those under way."""
 
     async def run() -> None:
@@ -394,7 +396,7 @@ def test_a_run_is_reached_while_others_wait_for_a_full_queue(place: Place) -> No
 
 
 @pytest.mark.postgres
-def test_children_follow_whatever_they_do(place: Place) -> None:
+def test_children_follow_whatever_they_do(place: Scene) -> None:
     """Awaited and started, parked, running here and elsewhere."""
 
     async def run() -> None:
@@ -414,7 +416,7 @@ def test_children_follow_whatever_they_do(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_children_of_a_parked_run_follow_without_a_worker(place: Place) -> None:
+def test_children_of_a_parked_run_follow_without_a_worker(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             run = await app.start(agents.family(3600), id="r")
@@ -429,7 +431,7 @@ def test_children_of_a_parked_run_follow_without_a_worker(place: Place) -> None:
 # kill
 
 
-def test_kill_ends_a_run_whose_code_blocks_its_worker(place: Place) -> None:
+def test_kill_ends_a_run_whose_code_blocks_its_worker(place: Scene) -> None:
     """Final at once; what its code does afterwards is refused."""
 
     async def run() -> None:
@@ -451,7 +453,7 @@ def test_kill_ends_a_run_whose_code_blocks_its_worker(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_kill_ends_a_run_whose_worker_stands_still(place: Place) -> None:
+def test_kill_ends_a_run_whose_worker_stands_still(place: Scene) -> None:
     """The zombie wakes up, and all it writes is refused."""
 
     async def run() -> None:

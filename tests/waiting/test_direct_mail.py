@@ -23,18 +23,18 @@ def reads(app: hf.Holdfast) -> Iterator[list[str]]:
     """What is asked of the store meanwhile, by whomever: each is a trip to another thread."""
     store, asked = app._store, list[str]()
     assert isinstance(store, SqliteStore)
-    assert store._reader is not None
+    assert store._database.reader is not None
 
     def note(_: apsw.Cursor, sql: str, bindings: object) -> bool:
         if sql not in ("BEGIN", "ROLLBACK"):
             asked.append(sql)
         return True
 
-    store._reader.exec_trace = note
+    store._database.reader.exec_trace = note
     try:
         yield asked
     finally:
-        store._reader.exec_trace = None
+        store._database.reader.exec_trace = None
 
 
 @hf.agent(signals=[number])

@@ -78,7 +78,7 @@ def test_a_run_of_which_a_part_could_go_on_is_not_left_waiting(tmp_path: Path, m
         async with hf.connect(url, agents=[two_branches]) as app:
             await app.start(two_branches(), id="r")
             await eventually(lambda: CALLS)
-            app._drain_s = 60  # as a worker does when it is told to stop
+            app._parts.drain_s = 60  # as a worker does when it is told to stop
             asyncio.get_running_loop().call_later(0.05, MAY_END.set)  # when it is closing
         async with hf.connect(url) as client:
             assert await client.get("r").status() is hf.Status.queued
@@ -123,7 +123,7 @@ def test_a_pause_that_nobody_has_read_can_be_taken_back(tmp_path: Path) -> None:
             async with hf.connect(url, agents=[works]) as app:
                 run = await app.start(works(), id="r")
                 await eventually(lambda: CALLS)
-                app._executor._executions[run.id].mail_came = lambda: None  # type: ignore[union-attr, method-assign]
+                app._here.local(run.id).mail_came = lambda: None  # type: ignore[union-attr, method-assign]
                 assert await client.get("r").pause() is hf.Status.paused
             assert await client.get("r").status() is hf.Status.queued
             assert [mail.kind for mail in await client._store.mail(run.id, after=0)] == ["pause"]
@@ -262,7 +262,7 @@ def test_a_paused_run_with_something_to_undo_is_known_as_such_by_who_never_began
             async with hf.connect(url, agents=[trip]) as app:
                 run = await app.start(trip(), id="r")
                 await eventually(lambda: CALLS)
-                app._executor._executions[run.id].mail_came = lambda: None  # type: ignore[union-attr, method-assign]
+                app._here.local(run.id).mail_came = lambda: None  # type: ignore[union-attr, method-assign]
                 assert await client.get("r").pause() is hf.Status.paused
             async with hf.connect(url, agents=[trip]):
                 await until(client.get("r"), "paused")

@@ -12,10 +12,10 @@ import pytest
 import holdfast as hf
 from holdfast.testing import Clock
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.waiting import agents
-from tests.waiting.lives import live
-from tests.waiting.place import Place
+from tests.waiting.killed import live
+from tests.waiting.scene import Scene
 from tests.workers import asked, noted, until
 
 log: list[str] = []
@@ -325,7 +325,7 @@ def test_a_run_that_has_ended_takes_none(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_handler_can_cancel_the_run(place: Place) -> None:
+def test_the_handler_can_cancel_the_run(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             place.worker()
@@ -339,7 +339,7 @@ def test_the_handler_can_cancel_the_run(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_an_interrupt_of_a_run_whose_worker_is_down_is_handled_by_the_next(place: Place) -> None:
+def test_an_interrupt_of_a_run_whose_worker_is_down_is_handled_by_the_next(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             with place.working():
@@ -357,7 +357,7 @@ def test_an_interrupt_of_a_run_whose_worker_is_down_is_handled_by_the_next(place
     asyncio.run(run())
 
 
-async def interrupt_twice(place: Place, app: hf.Holdfast) -> object:
+async def interrupt_twice(place: Scene, app: hf.Holdfast) -> object:
     run = await app.start(agents.writes(15), id="r")
     await eventually(lambda: place.done("look"))
     replies = [await run.interrupt("first", timeout=15), await run.interrupt("second", timeout=60)]
@@ -368,19 +368,19 @@ async def interrupt_twice(place: Place, app: hf.Holdfast) -> object:
     return [r.partition(":")[0] + r.rpartition(",")[2] for r in replies], result, sorted(posts)
 
 
-def test_handlers_survive_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -> None:
+def test_handlers_survive_a_kill_at_any_point(tmp_path: Path, forkserver: ForkServer) -> None:
     """The same replies, effects once, and the main line has the same results."""
     only = ("interrupt.before@1", "effect.after_body@3", "step.after_body@4", "finish.before")
-    lives = live(tmp_path, nursery, interrupt_twice, only=only)
+    lives = live(tmp_path, forkserver, interrupt_twice, only=only)
     assert lives.end == (["first 990", "second 990"], [n * 10 for n in range(15)], [*range(15), 1000, 1000])
 
 
 @pytest.mark.prove
-def test_handlers_survive_a_kill_at_every_point(tmp_path: Path, nursery: Nursery) -> None:
-    print(live(tmp_path, nursery, interrupt_twice))
+def test_handlers_survive_a_kill_at_every_point(tmp_path: Path, forkserver: ForkServer) -> None:
+    print(live(tmp_path, forkserver, interrupt_twice))
 
 
-def test_a_reply_is_the_same_after_a_crash(place: Place) -> None:
+def test_a_reply_is_the_same_after_a_crash(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             with place.working():

@@ -18,13 +18,13 @@ import pytest
 
 import holdfast as hf
 from holdfast.model import Kind, Record
-from holdfast.running.own_waits import OwnTimers
+from holdfast.running.own_timers import OwnTimers
 from holdfast.testing import Clock
 from holdfast.worker.execution import Execution
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.waiting import own
-from tests.workers import Place, noted, seen, until
+from tests.workers import Scene, noted, seen, until
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 
@@ -88,9 +88,9 @@ def test_a_timer_is_heard_though_the_loop_was_held_up(tmp_path: Path) -> None:
 
     async def hold_up(execution: Execution) -> bool:
         loop = asyncio.get_running_loop()
-        [(timer, _)] = await eventually(lambda: execution.run.own_timers.pending(0))
+        [(timer, _)] = await eventually(lambda: execution.run.activity.own_timers.pending(0))
         while loop.time() < timer.when():
-            look = execution._look_later
+            look = execution._parking._look_later
             if look is not None and look.when() > timer.when():
                 time.sleep(look.when() - loop.time() + 0.01)  # it is what holds the loop up
                 return True
@@ -102,8 +102,7 @@ def test_a_timer_is_heard_though_the_loop_was_held_up(tmp_path: Path) -> None:
             was_held_up = False
             while not was_held_up:
                 run = await app.start(own.waits("wait"))
-                assert app._executor is not None
-                [execution] = app._executor.executions
+                [execution] = app._here.executions
                 was_held_up = await hold_up(execution)
                 assert await run.result(timeout=60) == "seen, timed out"
 
@@ -207,12 +206,12 @@ async def _noted(app: hf.Holdfast, run: hf.Run[Any], name: str) -> list[Record]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, nursery: Nursery) -> Place:
-    return Place(tmp_path, nursery, agents=own.__name__, settings={"sweep_s": 0.1})
+def place(tmp_path: Path, forkserver: ForkServer) -> Scene:
+    return Scene(tmp_path, forkserver, agents=own.__name__, settings={"sweep_s": 0.1})
 
 
 @pytest.mark.parametrize("how", ["killed", "told to go", "paused"])
-def test_a_timer_that_begins_anew_is_reported_once(place: Place, how: str) -> None:
+def test_a_timer_that_begins_anew_is_reported_once(place: Scene, how: str) -> None:
     async def _logged() -> str:
         return place.log.read_text()
 

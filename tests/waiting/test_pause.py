@@ -13,7 +13,7 @@ from holdfast.model import Kind
 from holdfast.testing import Clock
 from tests.eventually import eventually
 from tests.waiting import agents
-from tests.waiting.place import Place, others_are_done
+from tests.waiting.scene import Scene, others_are_done
 from tests.workers import asked, noted, until
 
 
@@ -44,7 +44,7 @@ async def epoch_of(app: hf.Holdfast, run: hf.Run[Any]) -> int:
 
 
 @pytest.mark.postgres
-def test_a_running_run_stops_after_the_body_under_way(place: Place) -> None:
+def test_a_running_run_stops_after_the_body_under_way(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             place.worker()
@@ -141,7 +141,7 @@ def test_what_came_while_it_was_paused_is_found_on_resume(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
-def test_a_queued_run_and_one_that_is_started_paused_wait_until_they_are_resumed(place: Place) -> None:
+def test_a_queued_run_and_one_that_is_started_paused_wait_until_they_are_resumed(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             queued = await app.start(agents.nap(0), id="queued")
@@ -200,7 +200,7 @@ def test_a_run_that_has_ended_cannot_be_paused_and_says_so(tmp_path: Path) -> No
     asyncio.run(run())
 
 
-def test_a_paused_run_stays_paused_when_its_worker_dies(place: Place) -> None:
+def test_a_paused_run_stays_paused_when_its_worker_dies(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             worker = place.worker()
@@ -220,7 +220,7 @@ def test_a_paused_run_stays_paused_when_its_worker_dies(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_a_pause_that_its_owner_never_saw_holds_as_well(place: Place) -> None:
+def test_a_pause_that_its_owner_never_saw_holds_as_well(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             worker = place.worker()
@@ -267,7 +267,7 @@ def test_pause_and_resume_in_quick_succession_lose_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("state", ["running", "waiting"])
-def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: str, place: Place) -> None:
+def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: str, place: Scene) -> None:
 
     async def run() -> None:
         async with place.client() as app, place.client() as other:
@@ -298,7 +298,7 @@ def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: st
 
 
 @pytest.mark.postgres
-def test_resuming_a_paused_run_twenty_times_at_once_makes_one_execution(place: Place) -> None:
+def test_resuming_a_paused_run_twenty_times_at_once_makes_one_execution(place: Scene) -> None:
 
     async def run() -> None:
         async with place.client() as app, place.client() as other:
@@ -359,7 +359,7 @@ def test_a_run_paused_for_two_weeks_goes_on_with_new_code(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
-def test_a_worker_with_a_clock_two_weeks_ahead_resumes_it(place: Place) -> None:
+def test_a_worker_with_a_clock_two_weeks_ahead_resumes_it(place: Scene) -> None:
 
     async def run() -> None:
         async with place.client() as app:
@@ -377,7 +377,7 @@ def test_a_worker_with_a_clock_two_weeks_ahead_resumes_it(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_a_run_whose_owner_is_dead_can_be_paused_without_another_one(place: Place) -> None:
+def test_a_run_whose_owner_is_dead_can_be_paused_without_another_one(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             worker = place.worker()

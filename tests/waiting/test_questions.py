@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field
 import holdfast as hf
 from holdfast.testing import Clock
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.waiting import agents
-from tests.waiting.lives import live
-from tests.waiting.place import Place
+from tests.waiting.killed import live
+from tests.waiting.scene import Scene
 from tests.workers import asked, noted, until
 
 
@@ -355,7 +355,7 @@ def test_an_answer_at_the_due_time_counts_or_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(place: Place) -> None:
+def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(place: Scene) -> None:
     """Whatever the person is told is what the agent gets."""
 
     async def run() -> None:
@@ -382,7 +382,7 @@ def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(pl
 # several, and again and again
 
 
-def test_several_can_be_open_at_once_and_are_answered_in_any_order(place: Place) -> None:
+def test_several_can_be_open_at_once_and_are_answered_in_any_order(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             run = await app.start(agents.several(), id="r")
@@ -402,7 +402,7 @@ def test_several_can_be_open_at_once_and_are_answered_in_any_order(place: Place)
     asyncio.run(run())
 
 
-async def answer_rounds(place: Place, app: hf.Holdfast, rounds: int) -> object:
+async def answer_rounds(place: Scene, app: hf.Holdfast, rounds: int) -> object:
     run = await app.start(agents.review(rounds), id="r")
     seen: dict[str, str] = {}
     while len(seen) < rounds:
@@ -417,7 +417,7 @@ async def answer_rounds(place: Place, app: hf.Holdfast, rounds: int) -> object:
     return result, place.done("post"), len(seen)
 
 
-def test_five_rounds_of_review_with_a_crash_in_each(place: Place) -> None:
+def test_five_rounds_of_review_with_a_crash_in_each(place: Scene) -> None:
     """Earlier answers are replayed, effects are not repeated, and each question has an id of its own."""
 
     async def run() -> None:
@@ -441,29 +441,29 @@ def test_five_rounds_of_review_with_a_crash_in_each(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_review_survives_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -> None:
+def test_review_survives_a_kill_at_any_point(tmp_path: Path, forkserver: ForkServer) -> None:
     """`notify=` tells of each question once."""
 
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         return await answer_rounds(place, app, 2)
 
     only = ("question.after_commit", "effect.after_intent@1", "effect.after_body@1")
-    lives = live(tmp_path, nursery, drive, only=only)
+    lives = live(tmp_path, forkserver, drive, only=only)
     assert lives.end == (["draft+", "draft++"], [0, 1], 2)
 
 
 @pytest.mark.prove
-def test_review_survives_a_kill_at_every_point(tmp_path: Path, nursery: Nursery) -> None:
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+def test_review_survives_a_kill_at_every_point(tmp_path: Path, forkserver: ForkServer) -> None:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         return await answer_rounds(place, app, 3)
 
-    print(live(tmp_path, nursery, drive))
+    print(live(tmp_path, forkserver, drive))
 
 
 # what is shown, and questions that nobody waits for
 
 
-def test_what_was_seen_is_what_is_decided(place: Place) -> None:
+def test_what_was_seen_is_what_is_decided(place: Scene) -> None:
     """The run is resumed by a process that shows something else: the answer to what was shown before is refused."""
 
     async def run() -> None:

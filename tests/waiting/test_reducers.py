@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.waiting import agents
-from tests.waiting.lives import live
-from tests.waiting.place import Place
+from tests.waiting.killed import live
+from tests.waiting.scene import Scene
 from tests.workers import until
 
 
@@ -95,8 +95,8 @@ def test_a_function_of_something_else_is_no_reducer() -> None:
             return state
 
 
-def test_its_state_survives_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -> None:
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+def test_its_state_survives_a_kill_at_any_point(tmp_path: Path, forkserver: ForkServer) -> None:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.total(100), id="r")
         await run.send("event", 1)
         await run.send("event", 2)
@@ -105,5 +105,5 @@ def test_its_state_survives_a_kill_at_any_point(tmp_path: Path, nursery: Nursery
             await run.send("event", event)
         return await run.result(timeout=60)
 
-    lives = live(tmp_path, nursery, drive, only=("append.after_commit", "step.after_body", "park.after"), most=3)
+    lives = live(tmp_path, forkserver, drive, only=("append.after_commit", "step.after_body", "park.after"), most=3)
     assert lives.end == 115

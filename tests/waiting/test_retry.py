@@ -13,7 +13,7 @@ from holdfast.model import Kind
 from holdfast.testing import Clock, check_history
 from tests.eventually import eventually
 from tests.waiting import agents
-from tests.waiting.place import FOLDER, Place
+from tests.waiting.scene import FOLDER, Scene
 from tests.workers import asked, until
 
 
@@ -46,7 +46,7 @@ def test_a_retry_does_anew_what_the_cancellation_cut_off(tmp_path: Path) -> None
     asyncio.run(run())
 
 
-def test_what_was_undone_is_not_taken_for_done_by_a_retry(place: Place) -> None:
+def test_what_was_undone_is_not_taken_for_done_by_a_retry(place: Scene) -> None:
     async def run() -> None:
         async with hf.connect(place.url, agents=[agents.trip]) as app:
             os.environ[FOLDER] = str(place.folder)

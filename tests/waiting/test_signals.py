@@ -12,12 +12,12 @@ import pytest
 
 import holdfast as hf
 from holdfast.testing import Clock
-from holdfast.worker import execution
+from holdfast.worker import endings
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.waiting import agents
-from tests.waiting.lives import live
-from tests.waiting.place import Place
+from tests.waiting.killed import live
+from tests.waiting.scene import Scene
 from tests.workers import asked, until
 
 number = hf.Signal("number", int)
@@ -56,7 +56,7 @@ def test_one_that_is_sent_before_anybody_waits_is_delivered(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_those_that_are_sent_before_any_worker_lives_are_delivered_in_order(place: Place) -> None:
+def test_those_that_are_sent_before_any_worker_lives_are_delivered_in_order(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             run = await app.start(agents.collect(5), id="r")
@@ -69,7 +69,7 @@ def test_those_that_are_sent_before_any_worker_lives_are_delivered_in_order(plac
     asyncio.run(run())
 
 
-def test_those_that_are_sent_while_the_worker_is_down_are_delivered(place: Place) -> None:
+def test_those_that_are_sent_while_the_worker_is_down_are_delivered(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             run = await app.start(agents.collect(3), id="r")
@@ -89,7 +89,7 @@ def test_those_that_are_sent_while_the_worker_is_down_are_delivered(place: Place
 
 
 @pytest.mark.postgres
-def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(place: Place) -> None:
+def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(place: Scene) -> None:
     """The process stands still after it has looked for mail and before it gives the run up."""
 
     async def run() -> None:
@@ -105,7 +105,7 @@ def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(plac
     asyncio.run(run())
 
 
-def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Place) -> None:
+def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Scene) -> None:
     """Its former owner stands still and cannot hear the bell; whoever else works finds it by looking."""
 
     async def run() -> None:
@@ -124,7 +124,7 @@ def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Place) 
 
 
 @pytest.mark.sqlite_alone("its bell is a file")
-def test_one_is_delivered_when_the_bell_is_gone(place: Place) -> None:
+def test_one_is_delivered_when_the_bell_is_gone(place: Scene) -> None:
     """Nobody is told of it; it is found by looking."""
 
     async def run() -> None:
@@ -216,7 +216,7 @@ def test_one_that_is_sent_twice_is_delivered_once(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_an_acknowledgement_that_was_lost_can_be_asked_for_again(place: Place) -> None:
+def test_an_acknowledgement_that_was_lost_can_be_asked_for_again(place: Scene) -> None:
     """The sender dies after its signal was stored and before it heard of it; its retry changes nothing."""
 
     async def run() -> None:
@@ -376,8 +376,8 @@ def test_both_messages_of_a_race_are_delivered_one_after_the_other(is_early: boo
     asyncio.run(run())
 
 
-def test_both_messages_of_a_race_are_delivered_whatever_crashes(tmp_path: Path, nursery: Nursery) -> None:
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+def test_both_messages_of_a_race_are_delivered_whatever_crashes(tmp_path: Path, forkserver: ForkServer) -> None:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.chooses(4), id="r", paused=True)
         for n in range(2):
             await run.send("number", n)
@@ -385,12 +385,12 @@ def test_both_messages_of_a_race_are_delivered_whatever_crashes(tmp_path: Path, 
         await run.resume()
         return sorted(await run.result(timeout=60))
 
-    lives = live(tmp_path, nursery, drive, only=("append.*",), most=4)
+    lives = live(tmp_path, forkserver, drive, only=("append.*",), most=4)
     assert lives.end == ["number 0", "number 1", "word 0", "word 1"]
 
 
 @pytest.mark.parametrize("commit", [1, 2, 3])
-def test_a_message_and_a_timeout_that_were_both_decided_leave_the_message(commit: int, place: Place) -> None:
+def test_a_message_and_a_timeout_that_were_both_decided_leave_the_message(commit: int, place: Scene) -> None:
     """It came in time, nobody worked, and whoever finds both of them dies after a commit."""
 
     async def run() -> None:
@@ -495,10 +495,10 @@ def test_a_signal_to_a_paused_run_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_signals_survive_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -> None:
+def test_signals_survive_a_kill_at_any_point(tmp_path: Path, forkserver: ForkServer) -> None:
     """Every one is received once and in order, whatever dies."""
 
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.collect(3), id="r")
         await run.send("number", 0)
         await eventually(lambda: 0 in place.done("post"))
@@ -507,11 +507,11 @@ def test_signals_survive_a_kill_at_any_point(tmp_path: Path, nursery: Nursery) -
         await run.send("number", 2)
         return await run.result(timeout=60), place.done("post")
 
-    lives = live(tmp_path, nursery, drive, only=("append.after_commit", "park.*", "claim.after_commit"), most=4)
+    lives = live(tmp_path, forkserver, drive, only=("append.after_commit", "park.*", "claim.after_commit"), most=4)
     assert lives.end == ([0, 1, 2], [0, 1, 2])
 
 
-async def send_much(place: Place, app: hf.Holdfast) -> object:
+async def send_much(place: Scene, app: hf.Holdfast) -> object:
     run = await app.start(agents.reads(2), id="r")
     for n in range(2):
         await run.send("word", "word " * 4000, dedup=f"{n}")
@@ -522,21 +522,21 @@ async def send_much(place: Place, app: hf.Holdfast) -> object:
     return await run.result(timeout=60), place.done("post")
 
 
-def test_large_values_survive_a_kill_as_well(tmp_path: Path, nursery: Nursery) -> None:
-    lives = live(tmp_path, nursery, send_much, only=("append.after_commit", "interrupt.before"), most=3)
+def test_large_values_survive_a_kill_as_well(tmp_path: Path, forkserver: ForkServer) -> None:
+    lives = live(tmp_path, forkserver, send_much, only=("append.after_commit", "interrupt.before"), most=3)
     assert lives.end == (80_002, [0, 1])
 
 
 @pytest.mark.prove
-def test_large_values_survive_a_kill_at_every_point(tmp_path: Path, nursery: Nursery) -> None:
-    print(live(tmp_path, nursery, send_much))
+def test_large_values_survive_a_kill_at_every_point(tmp_path: Path, forkserver: ForkServer) -> None:
+    print(live(tmp_path, forkserver, send_much))
 
 
 def test_a_run_that_is_given_up_in_a_block_with_clean_up_is_woken_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaving memory is no reason for its clean-up to run, or to be waited for."""
-    monkeypatch.setattr(execution, "_TEAR_DOWN_S", 3600)  # who waits for it, waits too long
+    monkeypatch.setattr(endings, "_TEAR_DOWN_S", 3600)  # who waits for it, waits too long
     cleaned: list[int] = []
 
     @hf.step
@@ -564,8 +564,8 @@ def test_a_run_that_is_given_up_in_a_block_with_clean_up_is_woken_at_once(
 
 @pytest.mark.prove
 @pytest.mark.parametrize("what", ["collect", "chooses"])
-def test_signals_survive_a_kill_at_every_point(what: str, tmp_path: Path, nursery: Nursery) -> None:
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+def test_signals_survive_a_kill_at_every_point(what: str, tmp_path: Path, forkserver: ForkServer) -> None:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         call: hf.Call[Any] = agents.collect(4) if what == "collect" else agents.chooses(4)
         run = await app.start(call, id="r")
         for n in range(2):
@@ -577,7 +577,7 @@ def test_signals_survive_a_kill_at_every_point(what: str, tmp_path: Path, nurser
             await asyncio.gather(run.send("number", 2), run.send("number", 3))
         return sorted(map(str, await run.result(timeout=60))), sorted(place.done("post"))
 
-    print(live(tmp_path, nursery, drive))
+    print(live(tmp_path, forkserver, drive))
 
 
 # events

@@ -15,11 +15,11 @@ import holdfast as hf
 from holdfast.base.clock import now_us
 from holdfast.model import Kind, Record
 from holdfast.testing import Clock
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.runs.journal import records_of
 from tests.waiting import agents
-from tests.waiting.lives import live
-from tests.waiting.place import Place, others_are_done
+from tests.waiting.killed import live
+from tests.waiting.scene import Scene, others_are_done
 from tests.workers import noted, until
 
 Sleep = Callable[[datetime], dict[str, Any]]
@@ -121,7 +121,7 @@ def test_outside_of_a_run_and_inside_a_body_it_is_an_ordinary_sleep(tmp_path: Pa
     assert not any("sleep" in name for name in asyncio.run(run()))
 
 
-def test_after_kill_9_in_the_middle_only_the_rest_is_slept(place: Place) -> None:
+def test_after_kill_9_in_the_middle_only_the_rest_is_slept(place: Scene) -> None:
     """Half an hour later another process takes it up."""
 
     async def run() -> None:
@@ -150,7 +150,7 @@ def test_after_kill_9_in_the_middle_only_the_rest_is_slept(place: Place) -> None
     asyncio.run(run())
 
 
-def test_what_was_recorded_as_due_does_not_move_however_often_the_run_is_taken_up(place: Place) -> None:
+def test_what_was_recorded_as_due_does_not_move_however_often_the_run_is_taken_up(place: Scene) -> None:
 
     async def run() -> None:
         async with place.client() as app:
@@ -177,7 +177,7 @@ def test_what_was_recorded_as_due_does_not_move_however_often_the_run_is_taken_u
     asyncio.run(run())
 
 
-def test_what_became_due_while_nobody_worked_happens_once(place: Place) -> None:
+def test_what_became_due_while_nobody_worked_happens_once(place: Scene) -> None:
 
     async def run() -> None:
         async with place.client() as app:
@@ -197,7 +197,7 @@ def test_what_became_due_while_nobody_worked_happens_once(place: Place) -> None:
     asyncio.run(run())
 
 
-def test_a_worker_whose_clock_is_behind_does_not_wake_it_early(place: Place) -> None:
+def test_a_worker_whose_clock_is_behind_does_not_wake_it_early(place: Scene) -> None:
     async def run() -> None:
         async with place.client() as app:
             run = await app.start(agents.nap(3600), id="r")
@@ -217,16 +217,16 @@ DECISIONS = ("append.before_commit@2", "append.after_commit@2")
 
 
 @pytest.mark.parametrize("what", ["receive", "sleep", "step", "ask"])
-def test_a_timeout_that_was_decided_stays_decided(what: str, tmp_path: Path, nursery: Nursery) -> None:
+def test_a_timeout_that_was_decided_stays_decided(what: str, tmp_path: Path, forkserver: ForkServer) -> None:
     """Killed between the decision and its outcome, before it and after it."""
 
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.impatient(what), id="r")
         result = await run.result(timeout=60)
         questions = await run.questions(only_open=False)  # none, if the time was over before it was stored
         return result, place.done("post"), all(q.state == "withdrawn" for q in questions)
 
-    lives = live(tmp_path, nursery, drive, only=DECISIONS)
+    lives = live(tmp_path, forkserver, drive, only=DECISIONS)
     assert lives.end[0] == "late"
     assert lives.killed_at, "nobody was killed"
 
@@ -247,24 +247,24 @@ def test_a_timeout_whose_block_has_ended_is_not_decided_any_more(tmp_path: Path)
     assert Kind.decided not in kinds
 
 
-def test_a_wait_that_expired_stays_expired(tmp_path: Path, nursery: Nursery) -> None:
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+def test_a_wait_that_expired_stays_expired(tmp_path: Path, forkserver: ForkServer) -> None:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.expecting(), id="r")
         return await run.result(timeout=60), place.done("post")
 
-    lives = live(tmp_path, nursery, drive, only=(*DECISIONS, "question.before_commit@2", "question.after_commit@2"))
+    lives = live(tmp_path, forkserver, drive, only=(*DECISIONS, "question.before_commit@2", "question.after_commit@2"))
     assert lives.end == ("receive ask", [2])
     assert lives.killed_at, "nobody was killed"
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("what", ["receive", "sleep", "step", "ask", "own"])
-def test_timeouts_survive_every_crash_point(what: str, tmp_path: Path, nursery: Nursery) -> None:
-    async def drive(place: Place, app: hf.Holdfast) -> object:
+def test_timeouts_survive_every_crash_point(what: str, tmp_path: Path, forkserver: ForkServer) -> None:
+    async def drive(place: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.expecting() if what == "own" else agents.impatient(what), id="r")
         return await run.result(timeout=60), place.done("post")
 
-    print(live(tmp_path, nursery, drive))
+    print(live(tmp_path, forkserver, drive))
 
 
 def test_nothing_expires_while_a_run_is_paused(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.waiting import agents
-from tests.waiting.place import Place
+from tests.waiting.scene import Scene
 from tests.workers import until
 
 LINES, ROUNDS = 4, 5
@@ -54,7 +54,7 @@ async def meddle(run: hf.Run[object], chance: random.Random, replies: list[int])
                 replies.append(number)
 
 
-async def live_together(place: Place, *, runs: int, kills: int, seed: int) -> None:
+async def live_together(place: Scene, *, runs: int, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     workers = [place.worker(), place.worker()]
 
@@ -88,7 +88,7 @@ async def live_together(place: Place, *, runs: int, kills: int, seed: int) -> No
         await asyncio.gather(kill_some(), *(one(app, n) for n in range(runs)))
 
 
-def test_runs_come_to_their_end_whatever_people_and_kills_do_to_them(place: Place) -> None:
+def test_runs_come_to_their_end_whatever_people_and_kills_do_to_them(place: Scene) -> None:
     asyncio.run(live_together(place, runs=3, kills=4, seed=1))
 
 
@@ -96,9 +96,9 @@ def test_runs_come_to_their_end_whatever_people_and_kills_do_to_them(place: Plac
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("round_", range(4))
 def test_many_runs_come_to_their_end_whatever_people_and_kills_do_to_them(
-    round_: int, tmp_path: Path, nursery: Nursery
+    round_: int, tmp_path: Path, forkserver: ForkServer
 ) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     print(f"SEED={seed} python -m pytest -m prove {Path(__file__).name}")
-    with Place(tmp_path, nursery) as place:
+    with Scene(tmp_path, forkserver) as place:
         asyncio.run(live_together(place, runs=12, kills=25, seed=seed))

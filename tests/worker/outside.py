@@ -19,7 +19,7 @@ from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.testing.samples import extend, unborn
 from tests.eventually import eventually
-from tests.nursery import Forked, Nursery
+from tests.forkserver import Forked, ForkServer
 
 
 class World:
@@ -27,7 +27,7 @@ class World:
 
     def __init__(self, store: Store, *, rescan_s: float = 5.0) -> None:
         self.store = store
-        self.triggers = Triggers(store, self.start, self.send, rescan_s=rescan_s)
+        self.triggers = Triggers(store, self.start, send=self.send, rescan_s=rescan_s)
         self.starts: list[TriggeredStart] = []
         self.fails: Exception | None = None
         self.after_start: Callable[[], None] = lambda: None
@@ -116,13 +116,13 @@ async def counted(here: World, *, received: int, matched: int, started: int) -> 
 
 
 @contextlib.contextmanager
-def process(folder: Path, nursery: Nursery, *, kills: bool = False, fault: str = "") -> Iterator[Forked]:
+def process(folder: Path, forkserver: ForkServer, *, kills: bool = False, fault: str = "") -> Iterator[Forked]:
     """A process that keeps the triggers of a store going and delivers events.
 
     With `kills`, it kills itself right after the first run is durable, before the trigger hears of it.
     """
     log = folder / "log.txt"
-    running = nursery.start(keep_going, log=log, fault=fault, path=str(folder / "runs.db"), kills=kills)
+    running = forkserver.start(keep_going, log=log, fault=fault, path=str(folder / "runs.db"), kills=kills)
     try:
         yield running
     finally:

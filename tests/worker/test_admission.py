@@ -12,13 +12,13 @@ import pytest
 import holdfast as hf
 from holdfast.app import arun
 from holdfast.model import Kind
-from holdfast.verbs.child import Agent
+from holdfast.verbs.agent import Agent
 from tests.eventually import eventually
-from tests.nursery import Nursery
-from tests.stores import nursery
+from tests.forkserver import ForkServer
+from tests.stores import forkserver
 from tests.workers import until
 
-__all__ = ["nursery"]
+__all__ = ["forkserver"]
 
 pytestmark = pytest.mark.postgres
 
@@ -48,8 +48,8 @@ def a_new_world() -> None:
 
 
 @pytest.fixture
-def url(nursery: Nursery, tmp_path: Path) -> str:
-    return nursery.store_url(tmp_path)
+def url(forkserver: ForkServer, tmp_path: Path) -> str:
+    return forkserver.store_url(tmp_path)
 
 
 @hf.step
@@ -254,7 +254,7 @@ def test_a_verdict_that_comes_while_a_run_is_being_blocked_has_it_wait_for_its_q
             await run.resume()
             await eventually(lambda: "slow" in world.begun)
             world.gate("ships").set()  # which the journal does not have: the run is blocked once its effect has ended
-            await eventually(lambda: (here := app._here.local(run.id)) is not None and here.run.dead)
+            await eventually(lambda: (here := app._here.local(run.id)) is not None and here.run.life.dead)
             await app.pause_queue("one")
             (doubt,) = await run.in_doubt()
             await doubt.resolve(hf.landed(None))

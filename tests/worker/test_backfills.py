@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from tests.nursery import Forked, Nursery
-from tests.stores import nursery
+from tests.forkserver import Forked, ForkServer
+from tests.stores import forkserver
 from tests.worker import tenants
 
-__all__ = ["nursery"]
+__all__ = ["forkserver"]
 
 pytestmark = pytest.mark.postgres
 
@@ -55,12 +55,12 @@ FAULTS += [f"{BEFORE}:stop@{passed}" for passed in (1, 101)]
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_was_claimed_for_a_backfill_is_started_once_though_it_is_declared_anew(
-    nursery: Nursery, tmp_path: Path, fault: str
+    forkserver: ForkServer, tmp_path: Path, fault: str
 ) -> None:
-    url = nursery.store_url(tmp_path)
+    url = forkserver.store_url(tmp_path)
 
     async def main() -> None:
-        old = nursery.start(backfill, log=tmp_path / "log.txt", fault=fault, url=url, generation=1)
+        old = forkserver.start(backfill, log=tmp_path / "log.txt", fault=fault, url=url, generation=1)
         await (old.wait_dead() if "kill" in fault else old.wait_stopped())
         async with hf.connect(url) as app:
             await declare_and_backfill(app, 2)
@@ -72,13 +72,13 @@ def test_what_was_claimed_for_a_backfill_is_started_once_though_it_is_declared_a
     asyncio.run(main())
 
 
-def test_many_that_declare_and_backfill_at_once_start_each_time_once(nursery: Nursery, tmp_path: Path) -> None:
-    url = nursery.store_url(tmp_path)
+def test_many_that_declare_and_backfill_at_once_start_each_time_once(forkserver: ForkServer, tmp_path: Path) -> None:
+    url = forkserver.store_url(tmp_path)
 
     async def main() -> None:
         async with hf.connect(url) as app:
             several: list[Forked] = [
-                nursery.start(backfill, log=tmp_path / "log.txt", url=url, generation=n) for n in range(1, 5)
+                forkserver.start(backfill, log=tmp_path / "log.txt", url=url, generation=n) for n in range(1, 5)
             ]
             for each in several:
                 assert await each.wait_dead() == 0, (tmp_path / "log.txt").read_text()

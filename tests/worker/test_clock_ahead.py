@@ -13,16 +13,16 @@ import holdfast as hf
 from holdfast.automation.schedules import timetable
 from holdfast.automation.schedules.schedules import Schedules
 from holdfast.base import clock
-from holdfast.worker import queues
+from holdfast.worker import queue_state
 from holdfast.worker.jumps import Jumps
-from holdfast.worker.queues import QueueState
+from holdfast.worker.queue_state import QueueState
 from tests.eventually import eventually
-from tests.nursery import Forked, Nursery
-from tests.stores import nursery
+from tests.forkserver import Forked, ForkServer
+from tests.stores import forkserver
 from tests.worker import jumping
 from tests.worker.jumping import DAY_US
 
-__all__ = ["nursery"]
+__all__ = ["forkserver"]
 
 pytestmark = pytest.mark.postgres
 
@@ -36,14 +36,14 @@ def clock_of_the_test() -> Iterator[None]:
     clock.reset()
 
 
-class Place:
+class Scene:
     """A store, and a worker whose clock can be set."""
 
-    def __init__(self, nursery: Nursery, folder: Path) -> None:
+    def __init__(self, forkserver: ForkServer, folder: Path) -> None:
         self.folder = folder
-        self.url = nursery.store_url(folder)
+        self.url = forkserver.store_url(folder)
         self.log = folder / "log.txt"
-        self._nursery = nursery
+        self._forkserver = forkserver
         self.set(0)
 
     def set(self, days: int) -> None:
@@ -56,7 +56,7 @@ class Place:
         env = {"HOLDFAST_TEST_FOLDER": str(self.folder)}
         if days:
             env["HOLDFAST_TEST_CLOCK_SHIFT_S"] = str(days * 86_400)
-        return self._nursery.start(
+        return self._forkserver.start(
             jumping.work, log=self.log, env=env, fault=fault, url=self.url, folder=str(self.folder)
         )
 
@@ -73,8 +73,8 @@ class Place:
 
 
 @pytest.fixture
-def place(nursery: Nursery, tmp_path: Path) -> Place:
-    return Place(nursery, tmp_path)
+def place(forkserver: ForkServer, tmp_path: Path) -> Scene:
+    return Scene(forkserver, tmp_path)
 
 
 async def each_second(app: hf.Holdfast, **changes: Any) -> None:
@@ -85,7 +85,7 @@ async def each_second(app: hf.Holdfast, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("days", [FAR, -FAR])
-def test_by_a_clock_that_jumps_nothing_is_claimed_and_all_goes_on_when_it_is_put_right(place: Place, days: int) -> None:
+def test_by_a_clock_that_jumps_nothing_is_claimed_and_all_goes_on_when_it_is_put_right(place: Scene, days: int) -> None:
     async def main() -> None:
         async with hf.connect(place.url) as app:
             worker = place.worker()
@@ -145,7 +145,7 @@ def test_the_clock_of_a_test_is_no_jump() -> None:
 # what was written
 
 
-def test_what_a_worker_wrote_whose_clock_was_ahead_from_its_start_is_put_right_by_the_next(place: Place) -> None:
+def test_what_a_worker_wrote_whose_clock_was_ahead_from_its_start_is_put_right_by_the_next(place: Scene) -> None:
     """Killed with its schedule claimed and its permits taken."""
 
     async def main() -> None:
@@ -173,7 +173,7 @@ def test_what_a_worker_wrote_whose_clock_was_ahead_from_its_start_is_put_right_b
     asyncio.run(main())
 
 
-def test_a_run_that_was_started_by_a_clock_that_was_ahead_is_taken_up(place: Place) -> None:
+def test_a_run_that_was_started_by_a_clock_that_was_ahead_is_taken_up(place: Scene) -> None:
     async def main() -> None:
         async with hf.connect(place.url) as app:
             clock.shift_us(FAR * DAY_US)
@@ -202,14 +202,14 @@ ACTS: list[Callable[[hf.Holdfast], Any]] = [
 @pytest.mark.parametrize("act", ACTS, ids=["declared again", "another cron", "changed", "resumed"])
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_whoever_acts_on_a_schedule_that_is_ahead_puts_it_right(
-    place: Place, act: Callable[[hf.Holdfast], Any], is_paused: bool
+    place: Scene, act: Callable[[hf.Holdfast], Any], is_paused: bool
 ) -> None:
     async def main() -> None:
         async with hf.connect(place.url) as app:
             clock.shift_us(FAR * DAY_US)
             await each_second(app)
             clock.shift_us(2_000_000)
-            await app._schedules.fire_due(clock.now_us())
+            await app._parts.schedules.fire_due(clock.now_us())
             if is_paused:
                 await app.pause_schedule("s")
             clock.reset()
@@ -218,12 +218,12 @@ def test_whoever_acts_on_a_schedule_that_is_ahead_puts_it_right(
             (state,) = await app.schedules()
             assert state.next_fires[0].timestamp() < clock.now_us() / 1e6 + 5
             assert state.updated_at.timestamp() <= clock.now_us() / 1e6
-            await eventually(lambda: app._schedules.fire_due(clock.now_us()))
+            await eventually(lambda: app._parts.schedules.fire_due(clock.now_us()))
 
     asyncio.run(main())
 
 
-def test_a_queue_that_is_declared_resumed_or_held_again_is_put_right(place: Place) -> None:
+def test_a_queue_that_is_declared_resumed_or_held_again_is_put_right(place: Scene) -> None:
     async def main() -> None:
         async with hf.connect(place.url) as app:
             own = app._here.queues
@@ -235,8 +235,8 @@ def test_a_queue_that_is_declared_resumed_or_held_again_is_put_right(place: Plac
             (info,) = await app.queues()
             assert info.held_until is None
             await app.queue("q", rate=(3, 60))
-            (stored,) = await app._store.definitions(queues.KIND)
-            assert abs(queues.from_definition(stored).allowance_at - clock.now_us()) < 3_600_000_000
+            (stored,) = await app._store.definitions(queue_state.KIND)
+            assert abs(queue_state.from_definition(stored).allowance_at - clock.now_us()) < 3_600_000_000
             assert await own.reserve({"q": 5}, clock.now_us()) == {"q": 3}
             assert await own.reserve({"q": 5}, clock.now_us()) == {"q": 0}
 
@@ -247,18 +247,18 @@ def test_times_that_are_a_little_ahead_are_believed() -> None:
     """Clocks of machines differ."""
     now = clock.now_us()
     near = QueueState("q", rate=(5, 60.0), allowance=0.0, allowance_at=now + 1_800_000_000, held_at=now + 1_800_000_000)
-    assert queues.believed(near, now) == near
-    assert queues.believed(near, now - 3_600_000_000).allowance == 5.0
+    assert queue_state.believed(near, now) == near
+    assert queue_state.believed(near, now - 3_600_000_000).allowance == 5.0
 
 
 @pytest.mark.sqlite_alone("there the clock of the store is that of the process")
-def test_the_schedule_goes_on_from_now_and_keeps_what_it_is(nursery: Nursery, tmp_path: Path) -> None:
+def test_the_schedule_goes_on_from_now_and_keeps_what_it_is(forkserver: ForkServer, tmp_path: Path) -> None:
     async def main() -> None:
-        async with hf.connect(nursery.store_url(tmp_path)) as app:
+        async with hf.connect(forkserver.store_url(tmp_path)) as app:
             clock.shift_us(FAR * DAY_US)
             await each_second(app, missed=5)
             clock.reset()
-            schedules: Schedules = app._schedules
+            schedules: Schedules = app._parts.schedules
             await schedules.put_right(clock.now_us())
             (state,) = await app.schedules()
             assert (state.generation, state.missed, state.last_at) == (1, 5, None)

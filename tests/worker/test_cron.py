@@ -148,17 +148,17 @@ def test_asked_one_by_one_or_from_any_instant_the_answer_is_the_same(
     assert one_by_one == found
     for asked in each_minute(start, end)[::37]:
         before = [instant for instant in found if instant <= asked]
-        assert len(before) < 5 or cron.latest(expression, tz, asked, 5) == before[-5:]
+        assert len(before) < 5 or cron.latest(expression, tz, asked, count=5) == before[-5:]
         later = next((instant for instant in found if instant > asked), None)
         assert later is None or cron.next_after(expression, tz, asked + timedelta(microseconds=5)) == later
 
 
 def test_the_latest_instants_are_found_from_behind() -> None:
     until = at("2026-03-01T00:00")
-    assert cron.latest("0 0 29 2 *", "UTC", until, 2) == [at("2020-02-29T00:00"), at("2024-02-29T00:00")]
-    assert cron.latest("0 0 1 * *", "UTC", until, 1) == [until]
-    assert cron.latest("0 0 1 * *", "UTC", until - timedelta(microseconds=1), 1) == [at("2026-02-01T00:00")]
-    assert cron.latest("0 0 1 * *", "UTC", until, 0) == []
+    assert cron.latest("0 0 29 2 *", "UTC", until, count=2) == [at("2020-02-29T00:00"), at("2024-02-29T00:00")]
+    assert cron.latest("0 0 1 * *", "UTC", until, count=1) == [until]
+    assert cron.latest("0 0 1 * *", "UTC", until - timedelta(microseconds=1), count=1) == [at("2026-02-01T00:00")]
+    assert cron.latest("0 0 1 * *", "UTC", until, count=0) == []
 
 
 def test_parts_of_seconds_do_not_matter() -> None:

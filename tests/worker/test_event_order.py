@@ -15,12 +15,12 @@ import pytest
 import holdfast as hf
 from holdfast.base import clock
 from tests.eventually import eventually
-from tests.nursery import Nursery
-from tests.stores import nursery
+from tests.forkserver import ForkServer
+from tests.stores import forkserver
 from tests.worker.listeners import hears, told
-from tests.workers import Place, until
+from tests.workers import Scene, until
 
-__all__ = ["nursery"]
+__all__ = ["forkserver"]
 
 pytestmark = pytest.mark.postgres
 
@@ -28,9 +28,9 @@ HOUR_S = 3600
 
 
 @pytest.fixture
-def place(tmp_path: Path, nursery: Nursery) -> Iterator[Place]:
+def place(tmp_path: Path, forkserver: ForkServer) -> Iterator[Scene]:
     settings = {"sweep_s": 0.1}
-    with Place(tmp_path / "place", nursery, agents="tests.worker.listeners", settings=settings) as place:
+    with Scene(tmp_path / "place", forkserver, agents="tests.worker.listeners", settings=settings) as place:
         yield place
     clock.reset()
 
@@ -62,7 +62,7 @@ async def emitted(app: hf.Holdfast, url: str, value: int) -> str:
         return await app.emit("happened", value, transaction=mine)
 
 
-def test_a_pause_decides_about_events_that_are_emitted_after_it_and_not_before(place: Place) -> None:
+def test_a_pause_decides_about_events_that_are_emitted_after_it_and_not_before(place: Scene) -> None:
     async def main() -> None:
         async with place.client() as app:
             await app.on("happened", told, name="t")
@@ -86,7 +86,7 @@ async def has_runs(app: hf.Holdfast, count: int) -> bool:
     return len(await app.runs(agent="told")) >= count
 
 
-def test_a_trigger_that_is_declared_anew_does_not_hear_what_was_emitted_for_the_one_before(place: Place) -> None:
+def test_a_trigger_that_is_declared_anew_does_not_hear_what_was_emitted_for_the_one_before(place: Scene) -> None:
     async def main() -> None:
         async with place.client() as app:
             await app.on("happened", told, name="t")
@@ -105,7 +105,7 @@ def test_a_trigger_that_is_declared_anew_does_not_hear_what_was_emitted_for_the_
     asyncio.run(main())
 
 
-def test_a_clock_that_was_put_back_keeps_no_event_from_triggers_and_runs(place: Place) -> None:
+def test_a_clock_that_was_put_back_keeps_no_event_from_triggers_and_runs(place: Scene) -> None:
     async def main() -> None:
         clock.shift_us(HOUR_S * 1_000_000)
         async with place.client() as app:
@@ -121,13 +121,14 @@ def test_a_clock_that_was_put_back_keeps_no_event_from_triggers_and_runs(place: 
             with place.working():
                 assert await eventually(lambda: has_runs(app, 2))
                 await app.emit("happened", 3)
-                assert await app.get("hears").result(60) == [1, 2, 3]
+                # The worker may be in the middle of telling of the second one when the third comes by another way.
+                assert sorted(await app.get("hears").result(60)) == [1, 2, 3]
                 assert sorted(await heard(app)) == [1, 2, 3]  # type: ignore[type-var]
 
     asyncio.run(main())
 
 
-def test_an_event_is_no_signal_for_the_runs_that_it_starts_however_far_ahead_their_clocks_are(place: Place) -> None:
+def test_an_event_is_no_signal_for_the_runs_that_it_starts_however_far_ahead_their_clocks_are(place: Scene) -> None:
     async def main() -> None:
         clock.shift_us(400 * 24 * HOUR_S * 1_000_000)
         with place.working(shift_s=400 * 24 * HOUR_S):

@@ -11,12 +11,12 @@ import pytest
 import holdfast as hf
 from holdfast.base import clock
 from tests.eventually import eventually
-from tests.nursery import Nursery
-from tests.stores import nursery
+from tests.forkserver import ForkServer
+from tests.stores import forkserver
 from tests.worker import tenants
-from tests.workers import Place
+from tests.workers import Scene
 
-__all__ = ["nursery"]
+__all__ = ["forkserver"]
 
 pytestmark = pytest.mark.postgres
 
@@ -24,8 +24,8 @@ MANY = 250
 
 
 @pytest.fixture
-def place(tmp_path: Path, nursery: Nursery) -> Iterator[Place]:
-    with Place(tmp_path, nursery, agents=tenants.__name__, settings={"sweep_s": 0.1}) as place:
+def place(tmp_path: Path, forkserver: ForkServer) -> Iterator[Scene]:
+    with Scene(tmp_path, forkserver, agents=tenants.__name__, settings={"sweep_s": 0.1}) as place:
         place.env["HOLDFAST_TEST_FOLDER"] = str(tmp_path)
         yield place
 
@@ -38,7 +38,7 @@ async def close(app: hf.Holdfast, queue: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["paused", "held"])
-def test_closed_queues_do_not_starve_an_open_one(place: Place, how: str) -> None:
+def test_closed_queues_do_not_starve_an_open_one(place: Scene, how: str) -> None:
     """A busy queue before it, so that there is always something else to do."""
 
     async def main() -> None:
@@ -58,7 +58,7 @@ def test_closed_queues_do_not_starve_an_open_one(place: Place, how: str) -> None
     asyncio.run(main())
 
 
-def test_full_queues_do_not_starve_an_open_one(place: Place) -> None:
+def test_full_queues_do_not_starve_an_open_one(place: Scene) -> None:
     """Neither for runs that wait in line, nor for those whose sleep is over."""
 
     async def main() -> None:

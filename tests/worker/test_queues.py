@@ -20,8 +20,10 @@ from holdfast.errors import UsageError
 from holdfast.model import Definition, Limit, RunRow, Status
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import new_run, opened
-from holdfast.worker import queues
-from holdfast.worker.queues import Queues, QueueState, choose, next_cursor
+from holdfast.worker import choosing, queue_state
+from holdfast.worker.choosing import choose, next_cursor
+from holdfast.worker.queue_state import QueueState
+from holdfast.worker.queues import QueueInfo, Queues
 
 # The runs here are rows that nobody executes.
 pytestmark = pytest.mark.corrupts
@@ -133,14 +135,14 @@ def test_limits_name_the_queues_that_the_store_has_to_count() -> None:
         "b": QueueState("b", per_key=1),
         "c": QueueState("c", rate=(1, 1.0), paused=True),
     }
-    assert queues.limits(states) == {"a": Limit(3, None), "b": Limit(None, 1)}
+    assert choosing.limits(states) == {"a": Limit(3, None), "b": Limit(None, 1)}
 
 
 def test_permits_are_for_starts_and_what_has_none_is_left_out() -> None:
     rows = [run("n1"), run("w", records=3), run("n2"), run("p1", queue="p")]
-    assert queues.starts(rows) == {"q": 2, "p": 1}
-    assert ids(queues.permitted(rows, {"q": 1, "p": 1})) == "n1 w p1"
-    assert ids(queues.permitted(rows, {})) == "w"
+    assert choosing.starts(rows) == {"q": 2, "p": 1}
+    assert ids(choosing.permitted(rows, {"q": 1, "p": 1})) == "n1 w p1"
+    assert ids(choosing.permitted(rows, {})) == "w"
 
 
 # permits
@@ -148,29 +150,29 @@ def test_permits_are_for_starts_and_what_has_none_is_left_out() -> None:
 
 def test_permits_come_back_evenly_and_never_exceed_the_count() -> None:
     state = QueueState("q", rate=(10, 60.0), allowance=10.0, allowance_at=NOW)
-    granted, state = queues.take_permits(state, 25, NOW)
-    assert (granted, queues.permits_left(state, NOW)) == (10, 0)
-    assert [queues.permits_left(state, NOW + s * SECOND) for s in (5, 6, 12, 59, 60, 6000)] == [0, 1, 2, 9, 10, 10]
+    granted, state = queue_state.take_permits(state, 25, NOW)
+    assert (granted, queue_state.permits_left(state, NOW)) == (10, 0)
+    assert [queue_state.permits_left(state, NOW + s * SECOND) for s in (5, 6, 12, 59, 60, 6000)] == [0, 1, 2, 9, 10, 10]
 
 
 def test_permits_taken_one_by_one_add_up_to_the_rate() -> None:
     state, total = QueueState("q", rate=(7, 3.0), allowance=7.0, allowance_at=NOW), 0
     for step in range(30_001):
-        granted, state = queues.take_permits(state, 1, NOW + step * 1000)
+        granted, state = queue_state.take_permits(state, 1, NOW + step * 1000)
         total += granted
     assert total == 7 + 70
 
 
 def test_a_clock_that_was_put_back_gives_and_takes_nothing() -> None:
     state = QueueState("q", rate=(10, 10.0), allowance=3.0, allowance_at=NOW)
-    granted, state = queues.take_permits(state, 1, NOW - 3600 * SECOND)
+    granted, state = queue_state.take_permits(state, 1, NOW - 3600 * SECOND)
     assert (granted, state.allowance, state.allowance_at) == (1, 2.0, NOW)
 
 
 def test_permits_given_back_do_not_overflow() -> None:
     state = QueueState("q", rate=(5, 10.0), allowance=4.0, allowance_at=NOW)
-    assert queues.return_permits(state, 3, NOW).allowance == 5.0
-    assert queues.return_permits(QueueState("q"), 3, NOW) == QueueState("q")
+    assert queue_state.return_permits(state, 3, NOW).allowance == 5.0
+    assert queue_state.return_permits(QueueState("q"), 3, NOW) == QueueState("q")
 
 
 # stored queues
@@ -223,8 +225,8 @@ def test_a_queue_without_limits_can_be_declared_and_is_listed(tmp_path: Path) ->
             await store.create(new_run(queue="held", status=Status.queued), owner=None)
             until = datetime.fromtimestamp(NOW // SECOND + 1, UTC)
             assert await mine.infos() == [
-                queues.QueueInfo("held", None, None, None, False, until, queued=1, running=0),
-                queues.QueueInfo("plain", None, None, None, False, None, queued=0, running=0),
+                QueueInfo("held", None, None, None, False, until, queued=1, running=0),
+                QueueInfo("plain", None, None, None, False, None, queued=0, running=0),
             ]
             clock.freeze(NOW + 2 * SECOND)
             assert (await mine.infos())[0].held_until is None

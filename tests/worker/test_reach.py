@@ -111,7 +111,7 @@ def test_a_worker_that_loses_its_room_says_so_and_claims_nothing_before_there_is
             (told,) = await eventually(lambda: said(caplog, "store.out_of_reach"))
             assert "too many connections" in told["detail"]
             run = await client.start(acting(7))
-            attendant: Any = app._attendant
+            attendant: Any = app._parts.attendant
             for _ in range(2):  # the first may have been under way
                 looks = attendant._looks
                 await eventually(lambda looks=looks: attendant._looks > looks)  # type: ignore[misc]

@@ -269,7 +269,7 @@ class Starts:
         self.cancelled.append(run_id)
 
     def schedules(self) -> Schedules:
-        return Schedules(self.store, self.start, self.cancel)
+        return Schedules(self.store, self.start, cancel=self.cancel)
 
 
 Body = Callable[[Store, Starts, Schedules], Awaitable[None]]
@@ -467,7 +467,7 @@ def test_what_was_claimed_and_not_started_is_started_by_another_within_seconds(t
         async def fail(_: ScheduledStart) -> None:
             raise StoreError("the disk is full")
 
-        broken = Schedules(store, fail, starts.cancel)
+        broken = Schedules(store, fail, cancel=starts.cancel)
         await declare(schedules)
         assert await look(broken, NOON + HOUR) == 0
         # Due at the next hour only, were it not for what is left undone.
@@ -664,7 +664,7 @@ def test_a_backfill_of_hundreds_that_fails_in_the_middle_can_be_called_again(tmp
 
         now = at("2026-11-16T12:00")
         with pytest.raises(StoreError, match="full"):
-            await Schedules(store, fail_late, starts.cancel).backfill("s", now - timedelta(minutes=249), now)
+            await Schedules(store, fail_late, cancel=starts.cancel).backfill("s", now - timedelta(minutes=249), now)
         done = set(starts.new)
         rest = await schedules.backfill("s", now - timedelta(minutes=249), now)
         assert not done & set(rest)

@@ -16,7 +16,7 @@ from holdfast.base import clock
 from holdfast.errors import ConflictingSend, RunFinished, StoreError, Unserialisable, UsageError
 from holdfast.model import RunId, Status
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.worker.logged import logged
 from tests.worker.outside import World, process, world
 
@@ -256,7 +256,7 @@ def test_a_run_that_refuses_a_signal_does_not_keep_it_from_others(tmp_path: Path
                     raise refusals[run_id]
                 return await here.send(run_id, name, value, dedup)
 
-            triggers = Triggers(here.store, here.start, send)
+            triggers = Triggers(here.store, here.start, send=send)
             await here.declare_agent("listens", "paid")
             for number in range(4):
                 await here.waiting_run(f"r_{number}", "listens")
@@ -327,7 +327,7 @@ def test_an_event_that_is_stored_is_no_failure_of_emit_when_the_store_fails_late
 
             await here.declare_agent("listens", "paid")
             await here.waiting_run("r_1", "listens")
-            event = await Triggers(here.store, here.start, send).emit("paid", 1)
+            event = await Triggers(here.store, here.start, send=send).emit("paid", 1)
             assert await here.triggers.deliver_due(clock.now_us() + CLAIM_US) == 1
             assert await here.signals("r_1") == [("paid", 1, event)]
 
@@ -368,7 +368,7 @@ async def deliver_again(here: World, event: str) -> None:
 @pytest.mark.parametrize("point", ["event.before_delivery", "event.after_delivery", "define.after_commit"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_process_killed_while_it_delivers_leaves_nothing_undone_and_nothing_done_twice(
-    tmp_path: Path, nursery: Nursery, point: str, count: int
+    tmp_path: Path, forkserver: ForkServer, point: str, count: int
 ) -> None:
     async def main() -> None:
         async with world(tmp_path) as here:
@@ -377,9 +377,9 @@ def test_a_process_killed_while_it_delivers_leaves_nothing_undone_and_nothing_do
             await here.declare_agent("listens", "paid")
             await here.waiting_run("r_1", "listens")
             events = [await emit(here.store, "paid", value=n, dedup=None, now=clock.now_us()) for n in range(3)]
-            with process(tmp_path, nursery, fault=f"{point}:kill@{count}") as killed:
+            with process(tmp_path, forkserver, fault=f"{point}:kill@{count}") as killed:
                 assert await killed.wait_dead() == -9
-            with process(tmp_path, nursery):
+            with process(tmp_path, forkserver):
                 await eventually(lambda: has_delivered(here, 3))
             assert sorted(row.id for row in await here.runs()) == sorted(f"{t}:{e}" for t in "tu" for e in events)
             assert sorted(await here.signals("r_1")) == sorted(("paid", n, e) for n, e in enumerate(events))

@@ -19,7 +19,7 @@ from holdfast.automation.triggers.scanning import Pattern, differing
 from holdfast.base import clock
 from holdfast.errors import StoreError
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.worker.inboxes import fast, has, has_noted, inbox_of, put, reported
 from tests.worker.logged import logged
 from tests.worker.outside import World, counted, going, process, world
@@ -352,7 +352,7 @@ def test_what_changes_while_nobody_is_there_is_found_later(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_several_workers_start_each_run_once(tmp_path: Path, nursery: Nursery) -> None:
+def test_several_workers_start_each_run_once(tmp_path: Path, forkserver: ForkServer) -> None:
     async def main() -> None:
         inbox = inbox_of(tmp_path)
         async with world(tmp_path, rescan_s=0.1) as one, world(tmp_path, rescan_s=0.1) as two:
@@ -360,7 +360,7 @@ def test_several_workers_start_each_run_once(tmp_path: Path, nursery: Nursery) -
             await asyncio.gather(*(each.triggers.declare(source, "read", name="t") for each in (one, two)))
             expected: list[tuple[str, str, int]] = []
             async with going(one), going(two):
-                with process(tmp_path, nursery), process(tmp_path, nursery):
+                with process(tmp_path, forkserver), process(tmp_path, forkserver):
                     for number in range(1, 6):
                         put(inbox, **{f"f{n}": f"{number}" * number for n in range(40)})
                         change = "created" if number == 1 else "changed"
@@ -375,7 +375,7 @@ def test_several_workers_start_each_run_once(tmp_path: Path, nursery: Nursery) -
 
 @pytest.mark.parametrize("fault", ["", *(f"define.after_commit:kill@{n}" for n in (1, 2, 3))])
 def test_a_process_killed_in_between_leaves_each_file_to_be_reported_once(
-    tmp_path: Path, nursery: Nursery, fault: str
+    tmp_path: Path, forkserver: ForkServer, fault: str
 ) -> None:
     """Killed right after a run is durable, after the cursors were moved, after they were settled, or counted."""
 
@@ -384,10 +384,10 @@ def test_a_process_killed_in_between_leaves_each_file_to_be_reported_once(
         async with world(tmp_path) as here:
             await here.triggers.declare(fast(inbox / "*.txt", kinds=("created", "deleted")), "read", name="t")
             put(inbox, a="a", b="bb")
-            with process(tmp_path, nursery, kills=not fault, fault=fault) as killed:
+            with process(tmp_path, forkserver, kills=not fault, fault=fault) as killed:
                 assert await killed.wait_dead() == -9
             put(inbox, c="ccc")
-            with process(tmp_path, nursery):
+            with process(tmp_path, forkserver):
                 await has(here, ("a.txt", "created", 1), ("b.txt", "created", 2), ("c.txt", "created", 3))
                 await eventually(lambda: is_settled(here))
             assert len(await here.runs()) == 3
@@ -395,17 +395,17 @@ def test_a_process_killed_in_between_leaves_each_file_to_be_reported_once(
     asyncio.run(main())
 
 
-def test_a_process_killed_after_a_deletion_was_reported_reports_it_once(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_process_killed_after_a_deletion_was_reported_reports_it_once(tmp_path: Path, forkserver: ForkServer) -> None:
     async def main() -> None:
         inbox = inbox_of(tmp_path)
         put(inbox, a="a")
         async with world(tmp_path) as here:
             await here.triggers.declare(fast(inbox / "*.txt", kinds=("created", "deleted")), "read", name="t")
             (inbox / "a.txt").unlink()
-            with process(tmp_path, nursery, kills=True) as killed:
+            with process(tmp_path, forkserver, kills=True) as killed:
                 assert await killed.wait_dead() == -9
             put(inbox, a="a")  # before the deletion is settled
-            with process(tmp_path, nursery):
+            with process(tmp_path, forkserver):
                 await has(here, ("a.txt", "deleted", 1), ("a.txt", "created", 1))
 
     asyncio.run(main())

@@ -21,11 +21,11 @@ from holdfast.automation.triggers.scanning import Folder, Pattern, Stat
 from holdfast.errors import UsageError
 from holdfast.model import Definition
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.worker.inboxes import fast, has, has_noted, inbox_of, put, reads
 from tests.worker.logged import logged
 from tests.worker.outside import World, counted, going, world
-from tests.workers import Place
+from tests.workers import Scene
 
 #: Rows are made up: nobody executes these runs.
 pytestmark = pytest.mark.corrupts
@@ -257,10 +257,12 @@ def test_small_files_are_read_before_large_ones_and_those_go_on_where_they_were(
     assert found == whole
 
 
-def test_a_huge_file_starves_nobody_and_does_not_keep_the_process_from_ending(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_huge_file_starves_nobody_and_does_not_keep_the_process_from_ending(
+    tmp_path: Path, forkserver: ForkServer
+) -> None:
     async def main() -> None:
         inbox = inbox_of(tmp_path)
-        with Place(tmp_path / "place", nursery, agents="tests.worker.inboxes", settings={}) as place:
+        with Scene(tmp_path / "place", forkserver, agents="tests.worker.inboxes", settings={}) as place:
             async with place.client() as app:
                 await app.on(FileChange(str(inbox / "*.txt"), settle=0.05, max_size=None), reads, name="t")
                 sparse(inbox / "huge.txt", HUGE)

@@ -15,7 +15,7 @@ from nats.js import JetStreamContext
 from holdfast.automation.triggers import NatsQueue, TriggeredStart, Triggers, registry
 from holdfast.errors import StoreError, UsageError
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.worker.logged import logged
 from tests.worker.nats_server import Server, server
 from tests.worker.outside import World, counted, going, process, world
@@ -85,14 +85,14 @@ def test_a_message_starts_its_run_at_once(tmp_path: Path, server: Server, monkey
 
 
 def test_a_worker_killed_before_it_acknowledged_gets_the_message_again_and_starts_no_second_run(
-    tmp_path: Path, nursery: Nursery, server: Server
+    tmp_path: Path, forkserver: ForkServer, server: Server
 ) -> None:
     async def main() -> None:
         await server.create_stream()
         await server.publish(b"1")
         async with world(tmp_path) as here:
             await here.triggers.declare(server.queue(), "take", name="t")
-            with process(tmp_path, nursery, kills=True) as killed:
+            with process(tmp_path, forkserver, kills=True) as killed:
                 assert await killed.wait_dead() == -9
             assert await data_of(here) == [1]
             assert (await server.consumer()).num_ack_pending == 1
@@ -154,7 +154,7 @@ def test_a_slow_start_is_no_reason_for_the_server_to_ask_another_worker(tmp_path
                 await asyncio.sleep(2.5)
                 return await here.start(wanted)
 
-            here.triggers = Triggers(here.store, start, here.send)
+            here.triggers = Triggers(here.store, start, send=here.send)
             await here.triggers.declare(server.queue(ack_wait=2.0), "take", name="t")
             async with going(here):
                 await server.publish(b"1")

@@ -16,7 +16,7 @@ from holdfast.base import clock
 from holdfast.errors import StoreError, Undecodable, UsageError
 from holdfast.model import Definition
 from tests.eventually import eventually
-from tests.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.worker.logged import logged
 from tests.worker.nats_server import Server, server
 from tests.worker.outside import World, going, process, world
@@ -71,18 +71,18 @@ def test_more_poison_than_the_server_gives_out_does_not_keep_the_good_message_be
 
 
 def test_a_worker_killed_before_the_server_hears_that_a_message_is_set_aside_sets_it_aside_once(
-    tmp_path: Path, server: Server, nursery: Nursery
+    tmp_path: Path, server: Server, forkserver: ForkServer
 ) -> None:
     async def main() -> None:
         await server.create_stream()
         async with world(tmp_path) as here:
             await here.triggers.declare(server.queue(), "take", name="t", queue_key="{data.customer}")
             await server.publish(BAD_KEY)
-            with process(tmp_path, nursery, fault="trigger.after_refusal:kill") as running:
+            with process(tmp_path, forkserver, fault="trigger.after_refusal:kill") as running:
                 await running.wait_dead()
             assert len(await here.triggers.refused("t")) == 1
             assert not await server.is_all_acknowledged()
-            with process(tmp_path, nursery):
+            with process(tmp_path, forkserver):
                 await eventually(server.is_all_acknowledged)
             assert len(await here.triggers.refused("t")) == 1
 
@@ -275,7 +275,7 @@ def test_a_start_that_says_it_never_can_be_is_not_tried_again(tmp_path: Path) ->
                 tries.append(wanted.run_id)
                 raise Undecodable("it does not fit")
 
-            triggers = Triggers(here.store, start, here.send)
+            triggers = Triggers(here.store, start, send=here.send)
             await triggers.declare("paid", "ship", name="t")
             with logged():
                 await triggers.emit("paid", 1)

@@ -13,11 +13,12 @@ from typing import Any
 
 from holdfast.base.ids import new_run_ids
 from holdfast.base.telemetry import warn
-from holdfast.control import control
+from holdfast.control import signals
+from holdfast.control.outbox import OUTBOX, later
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.model import Definition, RunId
+from holdfast.model import Definition, RunId, checked_id
 from holdfast.store.contract import Store
-from holdfast.worker.starting import NewRun, Place, checked_id
+from holdfast.worker.starting import NewRun, Place
 
 _BATCH = 100
 
@@ -28,7 +29,7 @@ async def start_later(store: Store, transaction: Any, new: NewRun) -> tuple[str,
     run_id = run_id if new.run_id is None else checked_id(new.run_id, "id")
     thread_id = thread_id if new.thread_id is None else checked_id(new.thread_id, "thread_id")
     start = asdict(new) | {"run_id": run_id, "thread_id": thread_id, "tags": dict(new.tags)}
-    await control.later(store, transaction, {"start": start})
+    await later(store, transaction, {"start": start})
     return run_id, thread_id
 
 
@@ -42,7 +43,7 @@ class Outbox:
     async def deliver_due(self, now: int) -> int:
         """Do all of it; how much there was."""
         done = 0
-        while due := await self._store.definitions(control.OUTBOX, due=now, limit=_BATCH):
+        while due := await self._store.definitions(OUTBOX, due=now, limit=_BATCH):
             for each in due:
                 try:
                     await self._do(each)
@@ -50,7 +51,7 @@ class Outbox:
                     raise
                 except HoldfastError as error:  # whoever asked has gone on; there is nobody to be told
                     warn("outbox.refused", id=each.name, error=str(error))
-            await self._store.forget(control.OUTBOX, [each.name for each in due])
+            await self._store.forget(OUTBOX, [each.name for each in due])
             done += len(due)
         return done
 
@@ -60,4 +61,4 @@ class Outbox:
             await self._put(NewRun(**start | {"place": Place(**start["place"])}))
         elif (send := body.get("send")) is not None:
             dedup = send["dedup"] or what.name
-            await control.send(self._store, RunId(send["run"]), send["name"], send["value"], dedup=dedup, by=send["by"])
+            await signals.send(self._store, RunId(send["run"]), send["name"], send["value"], dedup=dedup, by=send["by"])

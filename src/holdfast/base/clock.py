@@ -11,6 +11,7 @@ import functools
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from holdfast.base import system
@@ -23,6 +24,17 @@ _VARIABLE: Final = "HOLDFAST_TEST_CLOCK_SHIFT_S"
 def now_us() -> int:
     """Wall clock, microseconds since the epoch."""
     return _time_ns() // 1000
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def as_time(at_us: int) -> datetime:
+    """A stored time, in UTC."""
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:  # damaged; `verify` is what reports it
+        return (datetime.max if at_us > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 #: How far a clock may be put back, or be behind another machine's, without holding up what is ready.

@@ -15,6 +15,7 @@ URL = "HOLDFAST_URL"
 #: Says that the url was taken out of the environment on purpose.
 HIDDEN = "HOLDFAST_URL_HIDDEN"
 GROUP = "HOLDFAST_SHARED_GROUP"
+WORKSPACES = "HOLDFAST_WORKSPACES"
 
 _SERVER: Final = re.compile(r"(?i)\s*postgres(ql)?:")
 _SECRETS: Final = ("password", "sslpassword")
@@ -73,6 +74,13 @@ def shared_group(settings: Settings) -> str:
     return settings.shared_group or os.environ.get(GROUP, "")
 
 
+def workspaces_home(settings: Settings) -> str:
+    """Where this machine has the directories of workspaces."""
+    found = settings.workspaces or os.environ.get(WORKSPACES, "")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.abspath(found or os.path.join(cache, "holdfast", "workspaces"))
+
+
 @data
 class Settings:
     """Bounds of the durability protocol; the defaults fit nearly everybody."""
@@ -98,6 +106,8 @@ class Settings:
     sweep_s: float = 0.5
     #: how long closing an app, or blocking a run, waits for effects under way before it cuts them off
     drain_s: float = 10.0
+    #: seconds that taking the fingerprints of a run's guards may take, all together
+    guard_s: float = 10.0
     #: threads for `def` steps and effects
     threads: int = 32
     #: seconds a run stays in memory for what its code awaits outside of any step while all else waits; a timer of its
@@ -108,3 +118,5 @@ class Settings:
     #: name or number of a group whose members share a SQLite store; else `HOLDFAST_SHARED_GROUP`; else its files belong
     #: to one user
     shared_group: str = ""
+    #: where this machine has the directories of workspaces; else `HOLDFAST_WORKSPACES`; else the user's cache directory
+    workspaces: str = ""

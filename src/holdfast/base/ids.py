@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import secrets
 import time
 import uuid
@@ -10,8 +9,16 @@ import uuid
 _START_MS = 1_577_836_800_000  # 2020: 40 bits of milliseconds last until 2054
 
 
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"
+_PAIRS = [
+    first + second for first in _DIGITS for second in _DIGITS
+]  # for ten bits at once: half of the time of `base64`
+
+
 def _text(data: bytes) -> str:
-    return base64.b32hexencode(data).decode().lower()
+    """Ten bytes as sixteen digits, which sort as the bytes do."""
+    number = int.from_bytes(data, "big")
+    return "".join([_PAIRS[number >> shift & 1023] for shift in (70, 60, 50, 40, 30, 20, 10, 0)])
 
 
 def new_run_ids() -> tuple[str, str, str]:
@@ -30,3 +37,8 @@ def new_worker_id() -> str:
 
 def new_uuid() -> uuid.UUID:
     return uuid.uuid4()
+
+
+def new_token() -> str:
+    """256 bits that nobody can guess, as text for a file or a header."""
+    return secrets.token_urlsafe(32)

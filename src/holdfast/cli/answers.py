@@ -11,20 +11,10 @@ import click
 
 from holdfast.base.hints import hint
 from holdfast.cli.failure import USAGE, Failure
-from holdfast.cli.forms import (
-    Field,
-    choices_of,
-    fields_of,
-    label_of,
-    read_choice,
-    read_form,
-    read_value,
-    read_yes,
-    resolved,
-    type_text,
-)
+from holdfast.cli.forms import read_choice, read_form, read_value, read_yes
 from holdfast.cli.text import clean
-from holdfast.handle.people import Question
+from holdfast.codec.forms import Field, choices_of, fields_of, label_of, resolved, type_text
+from holdfast.handle.decisions import Question
 
 _YES_OR_NO = ("yesno", "approval")
 

@@ -17,21 +17,21 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.app.interruption import Interruption, left_safe
-from holdfast.base.clock import monotonic_us, now_us
+from holdfast.base.clock import as_time, monotonic_us, now_us
 from holdfast.base.config import Settings, store_url
 from holdfast.base.tracebacks import carries
 from holdfast.cli.failure import INTERRUPTED, OK, TIMEOUT, code_of
-from holdfast.cli.lists import due_text
-from holdfast.cli.plain import jsonable
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import SHAPES, clean, duration, folded, paint, shorten, to_json
+from holdfast.cli.text import SHAPES, clean, folded, paint, shorten, to_json
 from holdfast.errors import CorruptJournal, NeedsHuman, RunError, RunFailed
 from holdfast.handle.run import Run
-from holdfast.history.history import as_time, info_of
+from holdfast.history.info import info_of
 from holdfast.history.needs import Needs, needs_of
+from holdfast.history.values import jsonable
+from holdfast.history.words import due_text, duration
 from holdfast.model import Kind, RunId, RunRow, Status
 from holdfast.store.contract import Store
-from holdfast.verbs.child import Agent
+from holdfast.verbs.agent import Agent
 from holdfast.worker.executor import Executor
 
 F = TypeVar("F", bound=Callable[..., Any])

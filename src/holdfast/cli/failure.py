@@ -18,6 +18,7 @@ from holdfast.errors import (
     ConflictingSend,
     ConflictingStart,
     CorruptJournal,
+    DamagedFile,
     HoldfastError,
     NeedsHuman,
     QuestionChanged,
@@ -73,7 +74,7 @@ def code_of(error: BaseException) -> int:
             return CONFLICT
         case RunPruned() | RunMoved():
             return CONFLICT
-        case CorruptJournal() | StoreCorrupt() | StoreReplaced():
+        case CorruptJournal() | DamagedFile() | StoreCorrupt() | StoreReplaced():
             return INTEGRITY
         case NeedsHuman():
             return IN_DOUBT if "in-doubt" in error.command else HUMAN

@@ -1,212 +1,41 @@
-"""Forms on a command line: a JSON schema's fields, and values of them made of what was typed."""
+"""Forms on a command line: what was typed as `field=value`, and refusals that end the command."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from holdfast.cli.failure import USAGE, Failure
-from holdfast.cli.given import read_json
-
-YES = frozenset({"yes", "y", "true", "ok", "approve", "approved", "1"})
-NO = frozenset({"no", "n", "false", "reject", "rejected", "0"})
-
-Schema = Mapping[str, Any]
+from holdfast.codec import forms
+from holdfast.codec.forms import Schema, fields_of, resolved, told_fields
+from holdfast.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a form."""
-
-    name: str
-    schema: Schema
-    is_required: bool
-    default: Any
-    about: str
-
-    @property
-    def told(self) -> str:
-        """Its type, whether it must be given, and what it is for."""
-        default = f"default {json.dumps(self.default, ensure_ascii=False)}" if self.default is not None else "optional"
-        parts = [type_text(self.schema), "" if self.is_required else default, self.about]
-        return ", ".join(part for part in parts if part)
-
-
-def resolved(schema: Schema, root: Schema, seen: frozenset[str] = frozenset()) -> Schema:
-    """The schema that a reference leads to, with what stands beside the reference; one `seen` leads nowhere."""
-    while "$ref" in schema:
-        reference = str(schema["$ref"])
-        found: Any = root if reference not in seen else {}
-        seen |= {reference}
-        for part in reference.removeprefix("#/").split("/"):
-            found = found.get(part, {}) if isinstance(found, Mapping) else {}
-        found = found if isinstance(found, Mapping) else {}
-        schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
-    plain = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
-    options = [_alternative(each, root, seen) for each in _listed(schema.get("anyOf", schema.get("oneOf")))]
-    return {**plain, "anyOf": options} if options else plain
-
-
-def _listed(value: Any) -> list[Any]:
-    """A part of a schema that is a list; of one that is not what it should be, nothing."""
-    return value if isinstance(value, list) else []
-
-
-def _alternative(schema: Any, root: Schema, seen: frozenset[str] = frozenset()) -> Schema:
-    return resolved(schema, root, seen) if isinstance(schema, Mapping) else {}
-
-
-def fields_of(schema: Schema | None) -> list[Field] | None:
-    """The fields of an object; None if it is something else."""
-    root = schema or {}
-    whole = resolved(root, root)
-    properties = whole.get("properties")
-    if not isinstance(properties, Mapping):
-        return None
-    required = _listed(whole.get("required"))
-    fields = {str(name): _alternative(each, root) for name, each in properties.items()}
-    # Those that must be given come first, in the order of the type: a list keeps it, wherever the schema was stored.
-    names = [name for name in required if name in fields] + [name for name in fields if name not in required]
-    return [
-        Field(
-            name,
-            fields[name],
-            name in required,
-            fields[name].get("default"),
-            str(fields[name].get("description", "")),
-        )
-        for name in names
-    ]
-
-
-def choices_of(schema: Schema) -> list[Any] | None:
-    """The values that are allowed, if they are listed."""
-    if "const" in schema:
-        return [schema["const"]]
-    if isinstance(schema.get("enum"), Sequence):
-        return list(schema["enum"])
-    given = [choices_of(each) for each in schema.get("anyOf", [])]
-    return [value for each in given if each for value in each] if given and all(given) else None
-
-
-def label_of(value: Any) -> str:
-    """A value as it is typed: text as it is, everything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def type_text(schema: Schema) -> str:
-    """A schema's type, in plain words."""
-    choices = choices_of(schema)
-    if choices is not None:
-        return "one of " + ", ".join(label_of(each) for each in choices)
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(type_text(each) for each in schema["anyOf"]))
-    match schema.get("type"):
-        case "string":
-            return str(schema.get("format", "text"))
-        case "integer":
-            return "whole number"
-        case "number":
-            return "number"
-        case "boolean":
-            return "yes or no"
-        case "null":
-            return "null"
-        case "array":
-            items = schema.get("items")
-            return f"list of {type_text(items)}" if isinstance(items, Mapping) and "type" in items else "JSON list"
-        case "object":
-            return "JSON object"
-        case _:
-            return "JSON"
-
-
-# what was typed
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        raise Failure(str(error), USAGE) from error
 
 
 def read_yes(text: str) -> bool:
     """yes or no, in the usual words."""
-    word = text.strip().lower()
-    if word in YES:
-        return True
-    if word in NO:
-        return False
-    raise Failure(f"It takes yes or no; got {text!r}.", USAGE)
+    with _refusing():
+        return forms.read_yes(text)
 
 
 def read_choice(text: str, choices: Sequence[Any]) -> Any:
     """One of the choices: as it is written, then in any case, then by its number."""
-    labels = [label_of(each) for each in choices]
-    typed = text.strip()
-    for fits in (
-        [n for n, label in enumerate(labels) if label == typed],
-        [n for n, label in enumerate(labels) if label.lower() == typed.lower()],
-    ):
-        if len(fits) == 1:
-            return choices[fits[0]]
-    if typed.isdecimal() and 1 <= int(typed) <= len(choices):
-        return choices[int(typed) - 1]
-    listed = ", ".join(f"{number} {label}" for number, label in enumerate(labels, start=1))
-    raise Failure(f"{text!r} is none of the options: {listed}.", USAGE)
+    with _refusing():
+        return forms.read_choice(text, choices)
 
 
 def read_value(text: str, schema: Schema, name: str) -> Any:
     """The value of a field; what cannot be one is refused, the rest is left to whoever asked."""
-    choices = choices_of(schema)
-    if choices is not None:
-        return read_choice(text, choices)
-    if "anyOf" in schema:
-        return _read_any(text, schema["anyOf"], name)
-    match schema.get("type"):
-        case "string":
-            return text
-        case "boolean":
-            return read_yes(text)
-        case "integer" | "number" | "null":
-            return _read_plain(text, schema, name)
-        case "array" if not text.lstrip().startswith("["):
-            items = schema.get("items")
-            kind = items if isinstance(items, Mapping) else {}
-            return [read_value(part.strip(), kind, name) for part in text.split(",")] if text.strip() else []
-        case None:
-            try:
-                return read_json(text)
-            except ValueError:
-                return text
-        case _:
-            return _read_json(text, schema, name)
-
-
-def _read_any(text: str, schemas: Sequence[Schema], name: str) -> Any:
-    """The first alternative that takes it; text last, since it takes everything."""
-    for schema in sorted(schemas, key=lambda each: each.get("type") == "string"):
-        try:
-            return read_value(text, schema, name)
-        except Failure:
-            continue
-    wanted = type_text({"anyOf": schemas})
-    raise Failure(f"{name} takes {wanted}; got {text!r}.", USAGE)
-
-
-def _read_plain(text: str, schema: Schema, name: str) -> Any:
-    value = _read_json(text, schema, name)
-    fits: dict[str, bool] = {
-        "integer": isinstance(value, int),
-        "number": isinstance(value, int | float),
-        "null": value is None,
-    }
-    if isinstance(value, bool) or not fits[schema["type"]]:
-        raise Failure(f"{name} takes a {type_text(schema)}; got {text!r}.", USAGE)
-    return value
-
-
-def _read_json(text: str, schema: Schema, name: str) -> Any:
-    try:
-        return read_json(text)
-    except ValueError as error:
-        raise Failure(f"{name} takes {type_text(schema)}; got {text!r}.", USAGE) from error
+    with _refusing():
+        return forms.read_value(text, schema, name)
 
 
 def read_form(words: Sequence[str], schema: Schema | None) -> Any:
@@ -216,7 +45,7 @@ def read_form(words: Sequence[str], schema: Schema | None) -> Any:
     if fields is None:
         return read_value(" ".join(words), resolved(root, root), "It")
     if len(words) == 1 and words[0].lstrip().startswith("{"):
-        return _read_json(words[0], {"type": "object"}, "It")
+        return read_value(words[0], {"type": "object"}, "It")
     known = {field.name: field for field in fields}
     found: dict[str, Any] = {}
     for word in words:
@@ -228,7 +57,3 @@ def read_form(words: Sequence[str], schema: Schema | None) -> Any:
     if missing:
         raise Failure(f"Missing: {', '.join(missing)}. {told_fields(fields)}", USAGE)
     return found
-
-
-def told_fields(fields: Sequence[Field]) -> str:
-    return "It takes " + "; ".join(f"{field.name} ({field.told})" for field in fields) + "."

@@ -3,75 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.base.hints import answer_hint, hint, resume_hint, send_hint
-from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, shorten, width
+from holdfast.base.hints import hint
+from holdfast.cli.text import LOST, SHAPES, clean, pad, shorten, width
 from holdfast.cli.timeline import Line, fitted, timeline_lines
-from holdfast.cli.waits import needs_answer, now_of
-from holdfast.history.history import RunInfo, TimelineItem
+from holdfast.history.info import RunInfo
+from holdfast.history.snapshot import Snapshot, in_order
+from holdfast.history.timeline import TimelineItem
+from holdfast.history.waiting import next_steps, now_of
+from holdfast.history.words import amount, count, duration
 from holdfast.model import Status
 
 _BAR = 10
 _LEAST_NOW = 20  #: columns that NOW keeps before another column is given up
 _SHORT_ID = 11  #: enough of a run's id to be unique: most of its time of creation
-_ORDER = (Status.running, Status.queued, Status.sleeping, Status.waiting, Status.paused)
-_NEEDS = (Status.in_doubt, Status.blocked, Status.quarantined)
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """A store at one moment."""
-
-    at: datetime
-    open: list[RunInfo]
-    ended: list[RunInfo]
-    is_cut: bool  #: there are more open runs than these
-    workers: int
-    queues: Mapping[str, int]  #: how many runs are queued in each
-    questions: int
-
-    @property
-    def runs(self) -> list[RunInfo]:
-        return [*self.open, *self.ended]
-
-
-def needs_you(info: RunInfo) -> bool:
-    """Can the run not go on without a person?"""
-    return info.status in _NEEDS or needs_answer(info)
-
-
-def in_order(infos: Iterable[RunInfo]) -> list[RunInfo]:
-    """Those that need a person, then those that execute, then the others; within each the newest first."""
-    ranks = {status: rank for rank, status in enumerate(_ORDER, start=1)}
-    return sorted(infos, key=lambda i: (0 if needs_you(i) else ranks.get(i.status, 9), -i.created_at.timestamp(), i.id))
 
 
 # all runs
 
 
-def scene_lines(scene: Scene, columns: int, rows: int) -> list[Line]:
+def snapshot_lines(snapshot: Snapshot, columns: int, rows: int) -> list[Line]:
     """The whole picture, in so many columns and rows."""
-    lines = [_counts(scene, columns), []]
-    if not scene.runs:
+    lines = [_counts(snapshot, columns), []]
+    if not snapshot.runs:
         return [*lines, [("No runs.", "dim")]]
-    shown, room = scene.runs, max(1, rows - 5)
+    shown, room = snapshot.runs, max(1, rows - 5)
     left = len(shown) - room
     if left > 0:
-        shown = [*in_order(scene.open), *scene.ended][:room]
-    lines += _table(shown, scene.at, columns)
-    if left > 0 or scene.is_cut:
-        lines.append([(f"… {left if left > 0 else ''}{'' if not scene.is_cut else '+'} more: holdfast runs", "dim")])
+        shown = [*in_order(snapshot.open), *snapshot.ended][:room]
+    lines += _table(shown, snapshot.at, columns)
+    if left > 0 or snapshot.is_cut:
+        lines.append([(f"… {left if left > 0 else ''}{'' if not snapshot.is_cut else '+'} more: holdfast runs", "dim")])
     return [fitted(line, columns) for line in lines]
 
 
-def _counts(scene: Scene, columns: int) -> Line:
+def _counts(snapshot: Snapshot, columns: int) -> Line:
     """`2 running · 1 waiting      1 worker · mail 12 queued · 1 question (holdfast questions)`"""
-    states = Counter(info.status for info in scene.open)
-    lost = sum(info.is_lost for info in scene.open)
+    states = Counter(info.status for info in snapshot.open)
+    lost = sum(info.is_lost for info in snapshot.open)
     line: Line = []
     for status, number in sorted(states.items(), key=lambda each: list(Status).index(each[0])):
         shape, word, style = SHAPES[status]
@@ -82,7 +55,7 @@ def _counts(scene: Scene, columns: int) -> Line:
         line = [("nothing under way", "dim")]
     used = sum(width(text) for text, _ in line)
     is_first = True
-    for texts, style in _facts(scene):
+    for texts, style in _facts(snapshot):
         fitting = [text for text in texts if used + width(text) + 3 < columns]
         if not fitting:
             continue
@@ -91,14 +64,14 @@ def _counts(scene: Scene, columns: int) -> Line:
     return line
 
 
-def _facts(scene: Scene) -> list[tuple[tuple[str, ...], str]]:
+def _facts(snapshot: Snapshot) -> list[tuple[tuple[str, ...], str]]:
     """What stands beside the counts: in long, and in short where there is less room; the most important first."""
     facts: list[tuple[tuple[str, ...], str]] = []
-    if scene.questions:
-        asked = count(scene.questions, "question")
+    if snapshot.questions:
+        asked = count(snapshot.questions, "question")
         facts.append(((f"{asked} (holdfast questions)", asked), "yellow"))
-    facts.append(((count(scene.workers, "worker"),), "") if scene.workers else (("no worker",), "yellow"))
-    for name, number in list(scene.queues.items())[:2]:
+    facts.append(((count(snapshot.workers, "worker"),), "") if snapshot.workers else (("no worker",), "yellow"))
+    for name, number in list(snapshot.queues.items())[:2]:
         facts.append(((clean(f"queue {name}: {number}", one_line=True),), ""))
     return facts
 
@@ -221,26 +194,3 @@ def run_lines(
         body = [[(f"… {len(body) - room} earlier: {hint('show', info.id)}", "dim")], *body[-room:]]
     # Commands are never cut: they are there to be copied.
     return [*(fitted(line, columns) for line in [*head, *body]), *([[]] if foot else []), *foot]
-
-
-def next_steps(info: RunInfo, source: str | None) -> list[str]:
-    """The commands with which a person lets it go on; `source` is the file that it was last executed from."""
-    run = info.id
-    if info.is_lost:
-        return [resume_hint(run, source)]
-    waits = (info.reason or {}).get("waits") or []
-    asked = [answer_hint(str(wait["question"])) for wait in waits if wait.get("question")]
-    expected = [send_hint(run, str(wait["name"])) for wait in waits if wait.get("kind") == "signal"]
-    match info.status:
-        case Status.waiting:
-            return [*asked, *expected]
-        case Status.in_doubt:
-            return [hint("in-doubt", run)]
-        case Status.paused:
-            return [hint("resume", run)]
-        case Status.blocked:
-            return [hint("show", run), resume_hint(run, source)]
-        case Status.failed:
-            return [resume_hint(run, source, options=("--retry",))]
-        case _:
-            return []

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from holdfast.base.clock import boot_id, is_of_another_boot, monotonic_us
 from holdfast.base.telemetry import warn
-from holdfast.cli.chorus import Voice
+from holdfast.cli.child_heartbeats import Voice
 from holdfast.cli.failure import USAGE, Failure
 
 _EVERY_S = 1.0

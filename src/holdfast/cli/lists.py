@@ -11,7 +11,8 @@ from typing import Any
 
 from holdfast.base.clock import now_us
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import clean, duration, table, to_json
+from holdfast.cli.text import clean, table, to_json
+from holdfast.history.words import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +68,6 @@ def line_of(parts: Sequence[object]) -> str:
 def ago(at: datetime | None) -> str:
     """How long ago, in few letters."""
     return "" if at is None else duration(max(0.0, now_us() / 1e6 - at.timestamp()))
-
-
-def clock_time(at: datetime, *, now: datetime) -> str:
-    """`14:05:00`, or the day and `14:05` if it is not today, in local time."""
-    local, today = at.astimezone(), now.astimezone()
-    if local.date() == today.date():
-        return f"{local:%H:%M:%S}"
-    return f"{local:%Y-%m-%d %H:%M}"
-
-
-def left_text(due: datetime, *, now: datetime | None = None) -> str:
-    """`in 3h05m`"""
-    left_s = due.timestamp() - (now_us() / 1e6 if now is None else now.timestamp())
-    return f"in {duration(left_s)}" if left_s > 0 else "due now" if left_s > -5 else f"due {duration(-left_s)} ago"
-
-
-def due_text(due: datetime, *, now: datetime) -> str:
-    """`14:05 (in 3h05m)`"""
-    return f"{clock_time(due, now=now)} ({left_text(due, now=now)})"
 
 
 def stamp(at: datetime | None) -> str | None:

@@ -16,10 +16,11 @@ from holdfast.cli.failure import CONFLICT, OK, USAGE, Failure, code_of
 from holdfast.cli.lists import Listed, show_list
 from holdfast.cli.setup import Setup, status_option
 from holdfast.cli.stores import complete_run
-from holdfast.cli.text import SHAPES, clean, count
+from holdfast.cli.text import SHAPES, clean
 from holdfast.errors import HoldfastError
 from holdfast.handle.run import Run
-from holdfast.history.history import RunInfo
+from holdfast.history.info import RunInfo
+from holdfast.history.words import count
 from holdfast.model import FINAL, Status
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,12 +70,6 @@ def filter_options(function: F) -> F:
 def runs_argument(function: F) -> F:
     """Give a command RUN..."""
     return click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)(function)
-
-
-def actor_options(function: F) -> F:
-    """Give a command --note and --by."""
-    function = click.option("--by", metavar="NAME", help="Who does it. [default: the user of this process]")(function)
-    return click.option("--note", default="", metavar="TEXT", help="Why; kept in the journal.")(function)
 
 
 async def chosen(app: Holdfast, runs: Sequence[str], filters: Filters, default: Iterable[Status]) -> list[RunInfo]:

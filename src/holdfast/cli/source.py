@@ -19,10 +19,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.cli.failure import FAILED, USAGE, Failure
-from holdfast.cli.given import parse_json, read_json, text_of
+from holdfast.cli.inputs import parse_json, text_of
 from holdfast.cli.project import Project, check_ours, find_project
 from holdfast.cli.text import clean
-from holdfast.verbs.child import Agent, Call
+from holdfast.codec.forms import read_json
+from holdfast.verbs.agent import Agent, Call
 
 Found = dict[str, Agent[..., Any]]
 

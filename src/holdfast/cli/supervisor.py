@@ -15,9 +15,9 @@ from contextlib import suppress
 
 from holdfast.base.clock import monotonic_us
 from holdfast.base.telemetry import info, warn
-from holdfast.cli.chorus import Chorus
+from holdfast.cli.child_heartbeats import ChildHeartbeats
 from holdfast.cli.failure import FAILED, INTEGRITY, OK, USAGE
-from holdfast.cli.insistence import Insistence
+from holdfast.cli.stop_signals import StopSignals
 
 _LONG_LIFE_S = 10.0
 _FIRST_DELAY_S = 0.1
@@ -38,7 +38,7 @@ class Supervisor:
     """Keeps so many processes of one command alive until a signal says to stop.
 
     `environment` is what the children get besides this process's own. With `hears`, they send signs of life, of which
-    `chorus` makes one.
+    `child_heartbeats` makes one.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class Supervisor:
         environment: Mapping[str, str] | None = None,
         hears: bool = False,
     ) -> None:
-        self.chorus = Chorus(processes)
-        self._environment = {**(environment or {}), **(self.chorus.environment if hears else {})}
-        self._passed = (self.chorus.theirs,) if hears else ()
+        self.heartbeats = ChildHeartbeats(processes)
+        self._environment = {**(environment or {}), **(self.heartbeats.environment if hears else {})}
+        self._passed = (self.heartbeats.theirs,) if hears else ()
         self._command = command
         self._processes = processes
         self._patience_s = drain_s + _GRACE_S
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
-        self._insistence = Insistence()
+        self.stop_signals = StopSignals()
         self._code = OK
 
     async def supervise(self) -> int:
@@ -67,7 +67,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         theirs, ours = os.pipe()
-        loop.add_reader(self.chorus.ours, self.chorus.listen)
+        loop.add_reader(self.heartbeats.ours, self.heartbeats.listen)
         try:
             async with asyncio.TaskGroup() as group:
                 for place in range(1, self._processes + 1):
@@ -75,8 +75,8 @@ class Supervisor:
         finally:
             os.close(theirs)
             os.close(ours)
-            loop.remove_reader(self.chorus.ours)
-            self.chorus.close()
+            loop.remove_reader(self.heartbeats.ours)
+            self.heartbeats.close()
         return self._code
 
     async def _keep(self, place: int, pipe: int) -> None:
@@ -110,23 +110,23 @@ class Supervisor:
         except OSError as error:
             return {"error": str(error)}
         self._children[place] = child
-        self.chorus.began(child.pid)
+        self.heartbeats.began(child.pid)
         info("child.started", child=place, pid=child.pid)
         if self._stopping.is_set():  # it was being started when the signal came
             with suppress(ProcessLookupError):
                 child.terminate()
         code = await child.wait()
         del self._children[place]
-        self.chorus.ended(child.pid)
+        self.heartbeats.ended(child.pid)
         return {"pid": child.pid, **({"code": code} if code >= 0 else {"signal": _name(-code)})}
 
     # stopping
 
     def _signalled(self, number: signal.Signals) -> None:
-        if self._insistence.is_first():
+        if self.stop_signals.is_first():
             info("supervisor.stopping", signal=number.name, children=len(self._children))
             self._stop(number)
-        elif self._insistence.is_second():
+        elif self.stop_signals.is_second():
             self._kill("a second signal came")
             self._code = 128 + number
 

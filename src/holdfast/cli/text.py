@@ -1,4 +1,4 @@
-"""Text for terminals: harmless characters, colours, widths, tables, and times and amounts in few letters."""
+"""Text for terminals: harmless characters, colours, widths, tables."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from holdfast.base.characters import escaped
+from holdfast.history.words import word_of
 from holdfast.model import Status
 
 _STYLES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "dim": 2, "bold": 1}
 
 #: status: (shape, word, colour); never the colour alone.
 SHAPES = {
-    Status.queued: ("○", "queued", "cyan"),
-    Status.running: ("▶", "running", "blue"),
-    Status.sleeping: ("◷", "sleeping", "cyan"),
-    Status.waiting: ("✋", "waiting", "yellow"),
-    Status.paused: ("⏸", "paused", "yellow"),
-    Status.in_doubt: ("◈", "in doubt", "magenta"),
-    Status.blocked: ("▲", "blocked", "yellow"),
-    Status.quarantined: ("⛔", "quarantined", "red"),
-    Status.done: ("✔", "done", "green"),
-    Status.failed: ("✖", "failed", "red"),
-    Status.cancelled: ("⊘", "cancelled", "dim"),
+    status: (shape, word_of(status), style)
+    for status, shape, style in (
+        (Status.queued, "○", "cyan"),
+        (Status.running, "▶", "blue"),
+        (Status.sleeping, "◷", "cyan"),
+        (Status.waiting, "✋", "yellow"),
+        (Status.paused, "⏸", "yellow"),
+        (Status.in_doubt, "◈", "magenta"),
+        (Status.blocked, "▲", "yellow"),
+        (Status.quarantined, "⛔", "red"),
+        (Status.done, "✔", "green"),
+        (Status.failed, "✖", "red"),
+        (Status.cancelled, "⊘", "dim"),
+    )
 }
 LOST = ("↯", "cut off", "yellow")
 
@@ -137,43 +141,3 @@ def table(
             cells = [paint(cell, "dim", has_color) for cell in cells]
         lines.append(("  " + "  ".join(cells)).rstrip())
     return "\n".join(lines)
-
-
-def duration(seconds: float) -> str:
-    """`0.8s`, `41s`, `3m12s`, `3h05m`, `12d`"""
-    if seconds < 0.001:
-        return "0ms"
-    if seconds < 0.1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d"
-
-
-def amount(cost: float) -> str:
-    """`$0.42`, `$0.0031`, or nothing."""
-    if not cost:
-        return ""
-    return f"${cost:.2f}" if cost >= 0.01 else f"${cost:.2g}"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 run`, `3 runs`"""
-    return f"{number:,} {one if number == 1 else many or one + 's'}".replace(",", " ")
-
-
-def size(number: int) -> str:
-    """`4.1 MB`"""
-    amount_left = float(number)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount_left < 1000 or unit == "GB":
-            return f"{amount_left:.0f} {unit}" if unit == "B" else f"{amount_left:.1f} {unit}"
-        amount_left /= 1000
-    raise AssertionError

@@ -14,7 +14,8 @@ from typing import Any
 from holdfast.base.clock import now_us
 from holdfast.base.telemetry import log
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import clean, count, duration, paint, to_json
+from holdfast.cli.text import clean, paint, to_json
+from holdfast.history.words import count, duration
 
 Fields = Mapping[str, Any]
 

@@ -10,15 +10,16 @@ Three kinds of coders read and write that format. They differ in how they know t
 - no annotation: only exact builtin types are taken, and each of them is written without loss;
 - an annotation made of builtins (`list[str]`): the same, and the shape is compared with the annotation;
 - anything else goes through pydantic, which may drop or convert. So each value is decoded right after it was encoded,
-  compared with the original, and refused if it differs.
+  compared with the original, and refused if it differs; unless its types alone show that it does not (`proofs`).
 
 Live equals replay: whoever calls a step gets what `roundtrip` decoded, never the object that the step returned.
 
-To read: `refusal`, `fastjson`, `swift`, `tags`, `foreign`, `text` are the format; `shapes`, `coders`, `comparison`,
-`models`, `annotations` are the coders; `outside`, `functions` and `exceptions` use both; `plain`, `formats`,
-`patterns`, `schema` and `model_schema` say what a type takes to those who do not have it. Each imports only from those
-before it. These five are not loaded with the rest: whoever needs a schema takes it from `schema`. `later` has the
-types of other modules that are known and not loaded.
+To read: `refusal`, `fastjson`, `swift`, `tags`, `foreign`, `text`, `order` are the format; `shapes`, `coders`,
+`comparison`, `proofs`, `models`, `annotations` are the coders; `outside`, `functions` and `exceptions` use both;
+`plain`, `formats`, `patterns`, `schema` and `model_schema` say what a type takes to those who do not have it. Each
+imports only from those before it. These five are not loaded with the rest: whoever needs a schema takes it from
+`schema`. `later` has the types of other modules that are known and not loaded. `differences` stands alone: it is about
+texts, whatever they are of.
 """
 
 from holdfast.codec.annotations import coder_for, coder_of

@@ -90,6 +90,11 @@ class ShapeCoder(Coder[T]):
                 f"{refused.where(what)} does not fit {expected}, which the code asks for now: {refused.why}"
             ) from None
 
+    def roundtrip(self, value: T, *, what: str = "value") -> tuple[str, T]:
+        # What has the shape has it when it is read: nothing is lost on the way.
+        text = self.dumps(value, what=what)
+        return text, value if type(value) in ATOMS else super().loads(text, what=what)
+
 
 class HopelessCoder(Coder[T]):
     """For annotations that no value can be read back as."""

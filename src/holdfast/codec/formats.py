@@ -1,4 +1,4 @@
-"""Texts in the formats that JSON schemas name, as pydantic reads them."""
+"""What JSON schemas say beyond the standard, and texts in the formats that they name, as pydantic reads them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
+
+#: The keyword of a schema for the other names of a property.
+OTHER_NAMES: Final = "x-other-names"
 
 #: Longer texts are no numbers of seconds.
 _LONGEST: Final = 60
@@ -66,6 +69,13 @@ def _is_time(text: str) -> bool:
 
 def _is_decimal(text: str) -> bool:
     try:
+        return Decimal(text).is_finite()
+    except ArithmeticError:
+        return False
+
+
+def _is_decimal_or_infinite(text: str) -> bool:
+    try:
         return not Decimal(text).is_nan()
     except ArithmeticError:
         return False
@@ -78,4 +88,5 @@ FORMATS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "time": ("a time such as '12:00:00'", _is_time),
     "uuid": ("a UUID", _uuid),
     "decimal": ("a decimal number", _is_decimal),
+    "decimal-or-infinite": ("a decimal number", _is_decimal_or_infinite),
 }

@@ -16,7 +16,6 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from operator import is_
 from typing import Any, Final
 from weakref import ref
 
@@ -25,18 +24,19 @@ from holdfast.codec.annotations import coder_for
 from holdfast.codec.coders import MISSING, Coder
 from holdfast.codec.fastjson import Json, decode, digest, encode, encode_sorted, make_decode, quote
 from holdfast.codec.foreign import pack_named
+from holdfast.codec.order import in_order
 from holdfast.codec.outside import read_outside
 from holdfast.codec.refusal import type_name
-from holdfast.codec.swift import encode_swiftly
-from holdfast.codec.text import LARGE, UNSURE, Levels, in_order, to_text_and_levels
+from holdfast.codec.swift import decode_swiftly, encode_swiftly
+from holdfast.codec.text import LARGE, Tree, plain_tree, to_text_and_tree
 from holdfast.errors import Undecodable, UsageError
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 #: What stands for values that are not stored.
 _BY_NAME: Final = frozenset({"$opaque", "$object", "$enum"})
 _NOTHING: Final = object()
-#: What any of our encoders writes in the same way; not floats.
-_SURE: Final = frozenset({str, int, bool, type(None)})
+#: Deeper values are put in order without a stack of our own.
+_DEEP: Final = 30
 #: Defaults that stay as they are: their text is made once.
 _CONSTANT: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -190,41 +190,50 @@ def encode_call(signature_owner: Callable[..., Any], args: tuple[Any, ...], kwar
     digest does not depend on the order of dicts and sets either. The text is not meant to be decoded.
     """
     plan = _plan(signature_owner)
-    levels: dict[str, Levels] = {}
+    trees: dict[str, Tree] = {}
     try:
-        text = _given_call(plan, args, kwargs, levels)
-        mark = digest(text if text.find("{", 1) < 0 else _canonical_call(plan, args, kwargs, text, levels))
-        if plan.defaults and (tail := plan.call_tail(args, kwargs)):
-            text = f"{text[:-1]}{tail}}}" if len(text) > 2 else f"{{{tail[1:]}}}"
-        return text, mark
+        parts = _given_parts(plan, args, kwargs, trees=trees)
+        tail = plan.call_tail(args, kwargs) if plan.defaults else ""
+        mark = _large_mark(parts, trees) if trees else None
+        if mark is None:
+            text = "".join(parts)
+            mark = digest(text if text.find("{", 1) < 0 else _canonical(text))
+            if not tail:
+                return text, mark
+        if tail:
+            parts[-1:] = tail if len(parts) > 2 else tail[1:], "}"
+        return "".join(parts), mark
     except Exception:  # arguments are foreign objects that may do anything when looked at
         text = '{"$opaque":"arguments"}'
         return text, digest(text)
 
 
-def _given_call(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], levels: dict[str, Levels]) -> str:
-    """The text of what was given. Put together at once: for what is large, room takes longer to get than to fill."""
+def _given_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, trees: dict[str, Tree]) -> list[str]:
+    """The text of what was given, to be put together at once: for what is large, room takes longer than filling it."""
     if not plan.is_simple or len(args) > plan.positional:
-        return f"{{{','.join(_bound_parts(plan, args, kwargs))}}}"
+        return _bound_parts(plan, args, kwargs)
     parts: list[str] = []
     before = "{"
     for (name, head), value in zip(plan.heads, args, strict=False):
         is_short = type(value) is str and len(value) <= LARGE
-        parts += before, head, quote(value) if is_short else _given_text(name, value, levels)
+        parts += before, head, quote(value) if is_short else _given_text(name, value, trees)
         before = ","
     if kwargs:
         for name, head in plan.heads[len(args) :]:
             if name in kwargs:
-                parts += before, head, _given_text(name, kwargs[name], levels)
+                parts += before, head, _given_text(name, kwargs[name], trees)
                 before = ","
         if len(parts) != 3 * (len(args) + len(kwargs)):
-            return f"{{{','.join(_bound_parts(plan, args, kwargs))}}}"
+            trees.clear()
+            return _bound_parts(plan, args, kwargs)
     if not parts:
-        return "{}"
+        return ["{", "}"]
     if plan.hides_first and args:
+        if trees:
+            trees[plan.heads[0][0]] = Tree({"$opaque": type_name(args[0])}, 1)
         parts[2] = f'{{"$opaque":{quote(type_name(args[0]))}}}'
     parts.append("}")
-    return "".join(parts)
+    return parts
 
 
 def _bound_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
@@ -233,69 +242,65 @@ def _bound_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             raise TypeError("no signature")
         bound = plan.signature.bind(*args, **kwargs)
     except TypeError:
-        return [f'"*":{_call_text(args)}', f'"**":{_call_text(kwargs)}']
-    return [f"{quote(name)}:{_call_text(value)}" for name, value in bound.arguments.items()]
+        return ["{", f'"*":{_call_text(args)},"**":{_call_text(kwargs)}', "}"]
+    members = [f"{quote(name)}:{_call_text(value)}" for name, value in bound.arguments.items()]
+    return ["{", ",".join(members), "}"] if members else ["{", "}"]
 
 
 def _call_text(value: Any) -> str:
     return _given_text("", value, {})
 
 
-def _given_text(name: str, value: Any, levels: dict[str, Levels]) -> str:
-    """The text of an argument. What is known of a large one is noted under its name."""
+def _given_text(name: str, value: Any, trees: dict[str, Tree]) -> str:
+    """The text of an argument. The tree of a large one is noted under its name."""
     try:
-        text, known = to_text_and_levels(value, pack_named)
+        text, tree = to_text_and_tree(value, pack_named)
     except Exception:  # too deep, cyclic, or an object that raises when looked at
         return encode({"$opaque": type_name(value)})
-    if known is not None:
-        levels[name] = known
+    if tree is not None:
+        trees[name] = tree
     return text
 
 
-def _canonical_call(
-    plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], text: str, levels: dict[str, Levels]
-) -> str | bytes:
-    """The text of a call with all dicts in order; without reading a large one again, if the values were plain JSON."""
-    if len(text) <= LARGE or not plan.is_simple or len(args) > plan.positional or ("$" in text and '"$' in text):
-        return _canonical(text)
-    names = [name for name, _ in plan.heads]
-    if kwargs.keys() <= {*names[len(args) :]}:
-        given = dict(zip(names, args, strict=False)) | kwargs
-        ordered = _in_order(given, levels)
-        if ordered is not None and _is_identical(ordered, {name: given[name] for name in names if name in given}):
-            return text
-        found = (encode_swiftly(ordered) if ordered is not None else None) or encode_sorted(given)
-        if len(found) == len(text):  # the same characters in another order
-            return found
-    return _canonical(text)
-
-
-def _is_identical(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    return [*one] == [*two] and all(map(is_, one.values(), two.values()))
-
-
-def _in_order(given: dict[str, Any], levels: dict[str, Levels]) -> dict[str, Any] | None:
-    """Arguments in order, with all dicts in them; None if that takes longer than writing them in order."""
-    ordered: dict[str, Any] = {}
-    for name in sorted(given):
-        value = given[name]
-        if name in levels:
-            ordered[name] = in_order(value, levels[name])
-        else:
-            ordered[name] = value if type(value) in _SURE else UNSURE
-        if ordered[name] is UNSURE:
+def _large_mark(parts: list[str], trees: dict[str, Tree]) -> str | None:
+    """The digest of a large call, without reading its text again, if it is known what all of it is of."""
+    if not any("{" in part for part in parts[1:]) or any("$" in part and '"$dict"' in part for part in parts):
+        return None
+    whole: dict[str, Json] = {}
+    depth = 0
+    for head, text in zip(parts[1::3], parts[2::3], strict=False):
+        name = decode(head[:-1])
+        tree = trees.get(name)
+        if tree is None and len(text) <= LARGE:
+            tree = plain_tree(decode(text))
+        if tree is None or tree.depth > _DEEP:
             return None
-    return ordered
+        whole[name] = tree.value
+        depth = max(depth, tree.depth)
+    ordered = in_order(whole, depth + 1)
+    if ordered is whole:
+        return digest("".join(parts))
+    found = encode_swiftly(ordered, has_escapes=any("\\u" in part for part in parts))
+    # The same characters in another order.
+    return digest(found) if found is not None and len(found) == sum(map(len, parts)) else None
 
 
-def _canonical(text: str) -> str:
+def _canonical(text: str) -> str | bytes:
     """The text with all dicts in the order of their keys."""
-    return encode_sorted(_decode_in_order(text) if '"$dict"' in text else decode(text))
+    if "$" in text and '"$dict"' in text:
+        return encode_sorted(_decode_in_order(text))
+    found = decode_swiftly(text) if len(text) > LARGE else None
+    if found is None:
+        return encode_sorted(decode(text))
+    tree = plain_tree(found)
+    if tree is None or tree.depth > _DEEP:
+        return encode_sorted(found)
+    return encode_swiftly(in_order(found, tree.depth), has_escapes="\\u" in text) or encode_sorted(found)
 
 
 def is_same(first: str, second: str) -> bool:
     """Are two texts of the same value? The order of dicts does not count."""
-    return first == second or _canonical(first) == _canonical(second)
+    return first == second or digest(_canonical(first)) == digest(_canonical(second))
 
 
 def _sort_pairs(found: dict[str, Any]) -> dict[str, Any]:
@@ -349,14 +354,16 @@ def _input_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """What was given, as members of an object; and the defaults that can be stored of what was not, by name."""
     if plan.signature is None:
         raise UsageError(f"{plan.name} has no signature that could be read; an agent must be a plain async function.")
+    if not (kwargs or plan.defaults) and plan.is_simple and len(args) == plan.needed:
+        given = zip(plan.heads, args, strict=True)  # the usual case, without binding
+        return [head + plan.coders[name].dumps(value, what=name) for (name, head), value in given], {}
     try:
         bound = plan.signature.bind(*args, **kwargs)
     except TypeError as error:
         raise UsageError(f"{plan.name}{plan.signature} cannot be called like this: {error}.") from None
     parts: list[str] = []
     for name, value in bound.arguments.items():
-        coder = plan.coders[name]
-        kind = plan.signature.parameters[name].kind
+        coder, kind = plan.coders[name], plan.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
             items = [coder.dumps(item, what=f"{name}[{index}]") for index, item in enumerate(value)]
             stored = f"[{','.join(items)}]"

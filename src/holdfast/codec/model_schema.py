@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchema
 from pydantic_core import core_schema
 
 from holdfast.codec.coders import MISSING
-from holdfast.codec.schema import OTHER_NAMES
+from holdfast.codec.formats import OTHER_NAMES
 
 
 def json_schema(annotation: object) -> JsonSchemaValue:
@@ -49,7 +49,8 @@ class _Generator(GenerateJsonSchema):
         found = super().decimal_schema(schema)
         options = {option.get("type"): option for option in found.get("anyOf", ())}
         if options.keys() == {"number", "string"}:
-            text = {**options["number"], **options["string"], "format": "decimal"}
+            form = "decimal-or-infinite" if schema.get("allow_inf_nan") else "decimal"
+            text = {**options["number"], **options["string"], "format": form}
             found = {**found, "anyOf": [options["number"], text]}
         return found
 

@@ -1,8 +1,8 @@
 """The coder for what pydantic knows: models, dataclasses, enums, constrained types.
 
 pydantic may drop or convert: a subclass loses its fields, a validator changes the value. So each value is read back and
-compared with the original, types included, before its text is given out. What pydantic does not store by design stays
-unstored: private attributes and `model_fields_set`.
+compared with the original, types included, before its text is given out; but for those that `proofs` is sure of. What
+pydantic does not store by design stays unstored: private attributes and `model_fields_set`.
 
 Loaded with the first annotation that needs it, and the only place that imports pydantic: that takes long.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Set
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -21,9 +22,10 @@ from holdfast.codec.coders import MISSING, Coder
 from holdfast.codec.comparison import check_same, is_same
 from holdfast.codec.fastjson import Json
 from holdfast.codec.foreign import BASES, is_secret, refuse
+from holdfast.codec.proofs import proof_of
 from holdfast.codec.refusal import Refused, describe, part, type_name
-from holdfast.codec.tags import pack
-from holdfast.codec.text import from_text, guard_size, to_text
+from holdfast.codec.tags import Other, pack
+from holdfast.codec.text import from_text, guard_size, has_dollars, has_long_digits, has_tags, to_text
 from holdfast.errors import Undecodable
 
 T = TypeVar("T")
@@ -42,12 +44,37 @@ class ModelCoder(Coder[T]):
         kinds = set(_schema_kinds(adapter.core_schema))
         self._is_json = kinds <= _JSON_SCHEMAS
         self.tags = _tags_of(kinds)
+        self._proof = proof_of(adapter.core_schema) if self._is_json else None
         self._may_explode = not kinds.isdisjoint({"any", "definition-ref"}) or not self._is_json
 
     def dumps(self, value: T, *, what: str = "value") -> str:
-        return self.roundtrip(value, what=what)[0]
+        text = self._proven(value)
+        return self._checked(value, what)[0] if text is None else text
 
     def roundtrip(self, value: T, *, what: str = "value") -> tuple[str, T]:
+        text = self._proven(value)
+        return self._checked(value, what) if text is None else (text, self.loads(text, what=what))
+
+    def _proven(self, value: T) -> str | None:
+        """The text of a value that is known to come back as it is."""
+        if self._proof is None:
+            return None
+        try:
+            text = self._written(value) if self._proof(value) else None
+        except Exception:  # a lone surrogate; the other way says what is wrong
+            return None
+        if text is None or has_long_digits(text):
+            return None
+        # The other way would write DEL in other characters.
+        return None if has_dollars(text) and (has_tags(text) or "\x7f" in text) else text
+
+    def _written(self, value: T) -> str:
+        data = self._to_json(value, by_alias=False, round_trip=True, warnings=False)
+        if not data.isascii():  # only now: looking for it while writing takes as long again
+            data = self._to_json(value, ensure_ascii=True, by_alias=False, round_trip=True, warnings=False)
+        return data.decode("ascii")
+
+    def _checked(self, value: T, what: str) -> tuple[str, T]:
         try:
             if self._may_explode:
                 guard_size(value)
@@ -63,8 +90,8 @@ class ModelCoder(Coder[T]):
 
     def _roundtrip_json(self, value: T) -> tuple[str, T] | None:
         try:
-            text = self._to_json(value, ensure_ascii=True, by_alias=False, round_trip=True, warnings=False).decode()
-            if '"$' in text:
+            text = self._written(value)
+            if has_dollars(text):
                 return None
             back = self._from_json(text, by_alias=True, by_name=True)
         except Exception:  # validators and serialisers are foreign code; the other way says what is wrong
@@ -88,6 +115,9 @@ class ModelCoder(Coder[T]):
         return text, back
 
     def loads(self, text: str, *, what: str = "value") -> T:
+        if self._proof is not None and has_dollars(text) and not has_tags(text):
+            with suppress(Exception):  # the other way says what is wrong
+                return self._from_json(text, by_alias=True, by_name=True)  # type: ignore[no-any-return]
         try:
             return self._read(text)
         except ValidationError as error:
@@ -97,25 +127,30 @@ class ModelCoder(Coder[T]):
         raise Undecodable(f"{what} does not fit {describe(self.annotation)}, which the code asks for now: {why}")
 
     def _read(self, text: str) -> T:
-        if self._is_json and '"$' not in text:
+        if self._is_json and not has_dollars(text):
             return self._from_json(text, by_alias=True, by_name=True)  # type: ignore[no-any-return]
         return self._from_python(from_text(text), by_alias=True, by_name=True)  # type: ignore[no-any-return]
 
 
-def _pack_base(value: Any, depth: int) -> Json:
-    """Write subclasses as their base: what pydantic reads back is compared with the original anyway."""
-    if isinstance(value, Enum):
-        return pack(value.value, depth, _pack_base)
-    if is_secret(type(value)) or isinstance(value, memoryview):
-        refuse(value, depth)
-    for base in BASES:
-        if isinstance(value, base):
-            return pack(base(value), depth, _pack_base)
-    try:
-        leaf = to_jsonable_python(value)  # URLs, addresses, patterns
-    except Exception:  # runs foreign code
-        refuse(value, depth)
-    return pack(leaf, depth, refuse)
+class _PackBase(Other):
+    """Writes subclasses as their base: what pydantic reads back is compared with the original anyway."""
+
+    def __call__(self, value: Any, depth: int) -> Json:
+        if isinstance(value, Enum):
+            return pack(value.value, depth, self)
+        if is_secret(type(value)) or isinstance(value, memoryview):
+            refuse(value, depth)
+        for base in BASES:
+            if isinstance(value, base):
+                return pack(base(value), depth, self)
+        try:
+            leaf = to_jsonable_python(value)  # URLs, addresses, patterns
+        except Exception:  # runs foreign code
+            refuse(value, depth)
+        return pack(leaf, depth, refuse)
+
+
+_pack_base: Final = _PackBase()
 
 
 def _first_error(error: ValidationError) -> str:

@@ -27,15 +27,13 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.codec.fastjson import Json, decode, encode
-from holdfast.codec.formats import FORMATS
+from holdfast.codec.formats import FORMATS, OTHER_NAMES
 from holdfast.codec.outside import unmarked
 from holdfast.codec.patterns import matches
 from holdfast.codec.plain import key_text, plain_of
 from holdfast.codec.refusal import part, type_name
 from holdfast.codec.tags import MAX_DEPTH
-
-#: The keyword for the other names of a property.
-OTHER_NAMES: Final = "x-other-names"
+from holdfast.errors import UsageError
 
 #: Problems that are listed before the rest is only counted.
 _MOST: Final = 20
@@ -92,6 +90,13 @@ def problems_outside(schema: Mapping[str, Any] | None, text: str) -> list[str]:
         return found if problems(schema, unmarked(text)) else []
     except RecursionError:
         return found
+
+
+def refuse_misfit(schema: Mapping[str, Any] | None, value: str, what: str) -> None:
+    """Refuse a value of the wrong shape to its sender."""
+    found = problems_outside(schema, value)
+    if found:
+        raise UsageError(f"The value does not fit {what}: {'; '.join(found[:5])}.")
 
 
 # values
@@ -350,7 +355,7 @@ def _const(option: Json, schema: Json, value: Json) -> _Problems:
 
 def _bound(words: str, holds: Callable[[Any, Any], bool]) -> Callable[[Json, Json, Json], _Problems]:
     def rule(bound: Json, schema: Json, value: Json) -> _Problems:
-        if isinstance(value, str) and schema.get("format") == "decimal":
+        if isinstance(value, str) and schema.get("format") in ("decimal", "decimal-or-infinite"):
             value = Decimal(value)
         if not _is_number(value) or not _is_number(bound) or holds(value, bound):
             return []
@@ -366,7 +371,7 @@ def _is_multiple(value: int | float | Decimal, of: int | float) -> bool:
 
 
 def _size(
-    words: str, unit: str, kind: type[str | list[Json] | dict[str, Json]], holds: Callable[[int, int], bool]
+    words: str, unit: str, *, kind: type[str | list[Json] | dict[str, Json]], holds: Callable[[int, int], bool]
 ) -> Callable[[Json, Json, Json], _Problems]:
     def rule(bound: Json, schema: Json, value: Json) -> _Problems:
         if not isinstance(value, kind):
@@ -429,18 +434,18 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "const": _leaf(_const),
     "format": _leaf(_format),
     "pattern": _leaf(_pattern),
-    "minLength": _leaf(_size("at least", "character", str, _at_least)),
-    "maxLength": _leaf(_size("at most", "character", str, _at_most)),
+    "minLength": _leaf(_size("at least", "character", kind=str, holds=_at_least)),
+    "maxLength": _leaf(_size("at most", "character", kind=str, holds=_at_most)),
     "minimum": _leaf(_bound("at least", _at_least)),
     "maximum": _leaf(_bound("at most", _at_most)),
     "exclusiveMinimum": _leaf(_bound("more than", lambda value, bound: value > bound)),
     "exclusiveMaximum": _leaf(_bound("less than", lambda value, bound: value < bound)),
     "multipleOf": _leaf(_bound("a multiple of", _is_multiple)),
-    "minItems": _leaf(_size("at least", "item", list, _at_least)),
-    "maxItems": _leaf(_size("at most", "item", list, _at_most)),
+    "minItems": _leaf(_size("at least", "item", kind=list, holds=_at_least)),
+    "maxItems": _leaf(_size("at most", "item", kind=list, holds=_at_most)),
     "uniqueItems": _leaf(_unique),
-    "minProperties": _leaf(_size("at least", "field", dict, _at_least)),
-    "maxProperties": _leaf(_size("at most", "field", dict, _at_most)),
+    "minProperties": _leaf(_size("at least", "field", kind=dict, holds=_at_least)),
+    "maxProperties": _leaf(_size("at most", "field", kind=dict, holds=_at_most)),
     "$ref": _Check.ref,
     "allOf": _Check.all_of,
     "anyOf": _Check.any_of,

@@ -11,13 +11,18 @@ import sys
 import types
 import typing
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final
 
 from holdfast.codec.later import DECIMAL, FRACTION, PATH, REAL_PATH, TYPE_ALIAS, UUID, typing_extensions
 from holdfast.codec.refusal import Refused, describe, part, type_name
 from holdfast.codec.tags import ATOMS, tags_of
+
+_DICT: Final = frozenset({dict})
+_STRINGS: Final = frozenset({str})
+#: So many parts of a value are looked at in one go.
+_MOST: Final = 1_000_000
 
 
 def _together(*tags: frozenset[str] | None) -> frozenset[str] | None:
@@ -47,8 +52,8 @@ class Shape:
         except Refused as refused:
             raise refused.within(part(key)) from None
 
-    def accepts_all(self, values: Iterable[Any]) -> bool:
-        """Whether a quick look is enough to know that."""
+    def accepts_all(self, values: Collection[Any]) -> bool:
+        """Whether a quick look at all of them is enough to know that it accepts each."""
         return False
 
     def refused(self, value: Any) -> Refused:
@@ -61,7 +66,7 @@ class _Anything(Shape):
     def check(self, value: Any) -> None:
         pass
 
-    def accepts_all(self, values: Iterable[Any]) -> bool:
+    def accepts_all(self, values: Collection[Any]) -> bool:
         return True
 
 
@@ -77,7 +82,7 @@ class _Leaf(Shape):
         if type(value) not in self._kinds:
             raise self.refused(value)
 
-    def accepts_all(self, values: Iterable[Any]) -> bool:
+    def accepts_all(self, values: Collection[Any]) -> bool:
         return self._kinds.issuperset(map(type, values))
 
 
@@ -85,11 +90,15 @@ class _Literal(Shape):
     def __init__(self, expected: str, values: tuple[Any, ...]) -> None:
         super().__init__(expected)
         self._values = values
+        self._strings = {option for option in values if type(option) is str}
 
     def check(self, value: Any) -> None:
         if not any(type(value) is type(option) and value == option for option in self._values):
             shown = repr(value) if type(value) in ATOMS else type_name(value)
             raise Refused(value, f"expected {self.expected}, found {shown}.")
+
+    def accepts_all(self, values: Collection[Any]) -> bool:
+        return _STRINGS.issuperset(map(type, values)) and self._strings.issuperset(values)
 
 
 class _Items(Shape):
@@ -108,6 +117,11 @@ class _Items(Shape):
         if not self._item.accepts_all(value):
             for index, item in enumerate(value):
                 self._item.check_at(index, item)
+
+    def accepts_all(self, values: Collection[Any]) -> bool:
+        if not self._containers.issuperset(map(type, values)):
+            return False
+        return _accepts_parts(self._item, values)
 
 
 class _Fixed(Shape):
@@ -147,6 +161,11 @@ class _Pairs(Shape):
             for key, item in value.items():
                 self._item.check_at(key, item)
 
+    def accepts_all(self, values: Collection[Any]) -> bool:
+        if not _DICT.issuperset(map(type, values)):
+            return False
+        return _accepts_parts(self._key, values) and _accepts_parts(self._item, [each.values() for each in values])
+
 
 class _Fields(Shape):
     """A TypedDict. Keys that it does not name are kept: an older version of the code may have written them."""
@@ -165,6 +184,22 @@ class _Fields(Shape):
                 shape.check_at(name, value[name])
             elif name in self._required:
                 raise Refused(value, f"{self.expected} requires the key {name!r}.")
+
+    def accepts_all(self, values: Collection[Any]) -> bool:
+        if not _DICT.issuperset(map(type, values)):
+            return False
+        for name, shape in self._fields.items():
+            held = [each[name] for each in values if name in each]
+            if (name in self._required and len(held) != len(values)) or not shape.accepts_all(held):
+                return False
+        return True
+
+
+def _accepts_parts(shape: Shape, containers: Collection[Collection[Any]]) -> bool:
+    """Whether it accepts the parts of all of them, if they are not too many to be held at once."""
+    if shape is _ANYTHING:
+        return True
+    return sum(map(len, containers)) <= _MOST and shape.accepts_all(list(chain.from_iterable(containers)))
 
 
 class _Either(Shape):

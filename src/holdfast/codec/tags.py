@@ -11,7 +11,8 @@ import datetime as dt
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from holdfast.base.data import brisk
@@ -24,8 +25,19 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 T = TypeVar("T")
-#: Decides about a value whose type is not exactly one of the known ones; gets the depth too.
-Other = Callable[[Any, int], Json]
+
+
+class Other:
+    """Decides about values whose type is not exactly one of the known ones."""
+
+    def __call__(self, value: Any, depth: int) -> Json:
+        """The JSON tree of a value, or `Refused`."""
+        raise NotImplementedError
+
+    def many(self, kind: type, values: Sequence[Any], depth: int) -> list[Json] | None:
+        """The same of many values of one type, if there is a way that takes less for each of them."""
+        return None
+
 
 #: Deeper values are refused, in both directions; a value that contains itself is infinitely deep.
 MAX_DEPTH: Final = 200
@@ -33,6 +45,9 @@ ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 CONTAINERS: Final = (list, dict, tuple, set, frozenset, deque)
 #: Python refuses to read ints of more digits than a limit that a process may set as low as 640.
 LONG_INT: Final = 1 << 2000
+#: So many values are looked at together.
+_MANY: Final = 16
+_MOST: Final = 1_000_000
 _ZONE_KEY: Final = r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*"
 
 
@@ -84,7 +99,11 @@ def _list(body: Json, length: int | None = None) -> list[Any]:
     return items
 
 
-def _pack_items(items: Iterable[Any], depth: int, other: Other) -> list[Json]:
+def _pack_items(items: Collection[Any], depth: int, other: Other) -> list[Json]:
+    if len(items) > _MANY and depth < MAX_DEPTH - 3:
+        many = pack_many(list(items), depth + 1, other)
+        if many is not None:
+            return many
     packed: list[Json] = []
     for item in items:
         try:
@@ -92,6 +111,57 @@ def _pack_items(items: Iterable[Any], depth: int, other: Other) -> list[Json]:
         except Refused as refused:
             raise refused.within(f"[{len(packed)}]") from None
     return packed
+
+
+def pack_many(values: list[Any], depth: int, other: Other) -> list[Json] | None:
+    """The JSON trees of many values, all of a level at once; the same list if nothing changes. None: one by one."""
+    kinds = set(map(type, values))
+    if not _are_short(values, kinds):
+        return None
+    packed = values
+    for kind in kinds - ATOMS:
+        own = values if len(kinds) == 1 else [each for each in values if type(each) is kind]
+        found = _pack_alike(own, depth, other)
+        if found is None:
+            return None
+        if found is not own:
+            rest = iter(found)
+            packed = [next(rest) if type(each) is kind else done for each, done in zip(values, packed, strict=True)]
+    return packed
+
+
+def _pack_alike(values: list[Any], depth: int, other: Other) -> list[Json] | None:
+    kind = type(values[0])
+    if kind is not dict and kind is not list:
+        is_known = kind in CONTAINERS or kind in _TAG_OF or _later_tag_of(kind) is not None
+        return None if is_known else other.many(kind, values, depth)
+    if depth > MAX_DEPTH - 3 or sum(map(len, values)) > _MOST:
+        return None
+    if kind is list:
+        parts = list(chain.from_iterable(values))
+        packed = pack_many(parts, depth + 1, other)
+        if packed is None or packed is parts:
+            return None if packed is None else values
+        rest = iter(packed)
+        return [list(islice(rest, len(each))) for each in values]
+    # One that looks like a tag is written in another way.
+    if not {str}.issuperset(map(type, chain.from_iterable(values))) or any(
+        len(each) == 1 and next(iter(each))[:1] == "$" for each in values
+    ):
+        return None
+    parts = list(chain.from_iterable(map(dict.values, values)))
+    packed = pack_many(parts, depth + 1, other)
+    if packed is None or packed is parts:
+        return None if packed is None else values
+    rest = iter(packed)
+    return [dict(zip(each, rest, strict=False)) for each in values]
+
+
+def _are_short(atoms: Iterable[Any], kinds: Set[type]) -> bool:
+    """Whether none of them needs a tag."""
+    if float in kinds and not all(map(math.isfinite, (each for each in atoms if type(each) is float))):
+        return False
+    return int not in kinds or all(-LONG_INT < each < LONG_INT for each in atoms if type(each) is int)
 
 
 def _pack_dict(value: dict[Any, Any], depth: int, other: Other) -> Json:

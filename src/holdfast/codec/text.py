@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Final
 
-from holdfast.codec.fastjson import decode, encode, make_decode, quote
+from holdfast.base.data import brisk
+from holdfast.codec.fastjson import Json, decode, encode, make_decode, quote
 from holdfast.codec.foreign import is_model
 from holdfast.codec.refusal import Refused
-from holdfast.codec.swift import encode_swiftly
+from holdfast.codec.swift import are_plain, decode_swiftly, encode_swiftly
 from holdfast.codec.tags import ATOMS, CONTAINERS, LONG_INT, MAX_DEPTH, Other, pack, read_tag
 
 #: What a value may grow to when objects that it holds several times are written out each time.
 MAX_NODES: Final = 20_000_000
 
+#: Fewer are not counted one by one.
+_FEW_NODES: Final = 500_000
+
 #: From so many characters on, a text is written and put in order by other means.
 LARGE: Final = 2000
 #: So many parts are large, too.
 _MANY: Final = 64
-#: The types that the parts of a value have, and those of its parts, and so on.
+#: The types that the parts of a value have, and those of its parts, and so on; `float` only if some are not plain.
 Levels = list[set[type]]
 _UNKNOWN: Final[Levels] = []
-UNSURE: Final = object()
 
 _PLAIN: Final = ATOMS | {list, dict}
 _TEXT_KEYS: Final = frozenset({str})
@@ -31,44 +35,66 @@ _TEXT_KEYS: Final = frozenset({str})
 _LONG: Final = 600
 _DIGITS: Final = "0123456789"
 
+#: Where a tag may be. A string that begins with `$` is no tag.
+_TAGGED: Final = r'\{\s*"\$'
+
 _decode_tagged = make_decode(read_tag)
+
+
+@brisk
+class Tree:
+    """A large JSON tree that `encode_swiftly` writes."""
+
+    value: Json
+    depth: int  #: so many levels have lists and dicts
 
 
 def to_text(value: Any, other: Other, *, known_plain: bool = False) -> str:
     """The text of a value; raises `Refused`. `other` decides about types that the format does not have."""
-    return to_text_and_levels(value, other, known_plain=known_plain)[0]
+    return to_text_and_tree(value, other, known_plain=known_plain)[0]
 
 
-def to_text_and_levels(value: Any, other: Other, *, known_plain: bool = False) -> tuple[str, Levels | None]:
-    """The text of a value, and the types that it has on each level, if it is large and was written swiftly."""
+def to_text_and_tree(value: Any, other: Other, *, known_plain: bool = False) -> tuple[str, Tree | None]:
+    """The text of a value, and the tree that it is of if it is large."""
     kind = type(value)
     if kind is str:
         data = encode_swiftly(value) if len(value) > LARGE else None
-        return (quote(value), None) if data is None else (data.decode("ascii"), [{str}])
+        return (quote(value), None) if data is None else (data.decode("ascii"), Tree(value, 0))
     if kind is int and -LONG_INT < value < LONG_INT:
         return int.__repr__(value), None
     try:
-        levels = _UNKNOWN if known_plain else _plain_levels(value) if kind is list or kind is dict else None
+        levels = _levels(value, known_plain=known_plain) if kind is list or kind is dict else None
         if levels is not None:
             try:
-                data = encode_swiftly(value) if levels and not _has(float, levels) else None
-                text = encode(value) if data is None else data.decode("ascii")
-                is_long = len(text) > _LONG and (not levels or _has(int, levels)) and _has_long_digits(text)
+                text, tree = _written(value, levels)
+                is_long = len(text) > _LONG and (not levels or _has(int, levels)) and has_long_digits(text)
                 if not is_long and ("$" not in text or '{"$' not in text):
-                    return text, None if data is None else levels
+                    return text, tree
             except ValueError:
                 pass  # NaN, or an int too long for decimal digits: these have tags
         elif kind not in ATOMS:
             guard_size(value)
-        return encode(pack(value, 0, other)), None
+        packed = pack(value, 0, other)
+        levels = _plain_levels(packed) if type(packed) is dict or type(packed) is list else None
+        return _written(packed, levels or _UNKNOWN)
     except RecursionError:
         raise Refused(value, "it is nested too deep for the stack that is left here.") from None
+
+
+def _written(tree: Json, levels: Levels) -> tuple[str, Tree | None]:
+    data = encode_swiftly(tree) if levels and not _has(float, levels) else None
+    return (encode(tree), None) if data is None else (data.decode("ascii"), Tree(tree, len(levels) - 1))
 
 
 def from_text(text: str) -> Any:
     """The value of a text; raises ValueError, whatever is wrong with it."""
     try:
-        value = _decode_tagged(text) if "$" in text and '"$' in text else decode(text)
+        is_tagged = has_tags(text)
+        if len(text) > LARGE and not is_tagged:
+            value = decode_swiftly(text)
+            if value is not None:
+                return value
+        value = _decode_tagged(text) if is_tagged else decode(text)
         if len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH:
             _check_depth(value)
         return value
@@ -76,7 +102,7 @@ def from_text(text: str) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _has_long_digits(text: str) -> bool:
+def has_long_digits(text: str) -> bool:
     """Looks at every 600th character: a row of digits that long has one of them."""
     for place in range(_LONG - 1, len(text), _LONG):
         if text[place] in _DIGITS:
@@ -90,6 +116,30 @@ def _has_long_digits(text: str) -> bool:
 
 def _has(kind: type, levels: Levels) -> bool:
     return any(kind in kinds for kinds in levels)
+
+
+def plain_tree(value: Any) -> Tree | None:
+    """A value that is JSON as it is, with plain floats; but for look-alikes of tags, and ints of many digits."""
+    if type(value) is dict or type(value) is list:
+        levels = _levels_of_many(value)
+        return None if levels is None or _has(float, levels) else Tree(value, len(levels) - 1)
+    return Tree(value, 0) if type(value) in ATOMS and (type(value) is not float or are_plain([value])) else None
+
+
+def has_dollars(text: str) -> bool:
+    """Whether a string begins with `$`: a tag, or one of the user's."""
+    return "$" in text and '"$' in text  # the first look takes a fiftieth of the second
+
+
+def has_tags(text: str) -> bool:
+    """Whether a text has tags, or objects of others that look like them."""
+    return has_dollars(text) and re.search(_TAGGED, text) is not None
+
+
+def _levels(value: Any, *, known_plain: bool) -> Levels | None:
+    if not known_plain:
+        return _plain_levels(value)
+    return _levels_of_many(value) if len(value) > _MANY else _UNKNOWN
 
 
 def _plain_levels(value: Any) -> Levels | None:
@@ -128,11 +178,12 @@ def _levels_of_many(value: Any) -> Levels | None:
         if not _TEXT_KEYS.issuperset(map(type, chain.from_iterable(dicts))):
             return None
         kinds = set(map(type, _below(lists, dicts)))
-        levels.append(kinds)
-        if ATOMS.issuperset(kinds):
-            return levels
         if not _PLAIN.issuperset(kinds):
             return None
+        has_plain = float in kinds and are_plain([part for part in _below(lists, dicts) if type(part) is float])
+        levels.append(kinds - {float} if has_plain else kinds)
+        if ATOMS.issuperset(kinds):
+            return levels
         parts = _below(lists, dicts)
         below = list(parts) if ATOMS.isdisjoint(kinds) else [part for part in parts if type(part) not in ATOMS]
         if len(below) > 10_000 and not guarded:
@@ -147,30 +198,13 @@ def _below(lists: list[list[Any]], dicts: list[dict[Any, Any]]) -> Iterable[Any]
     return chain(chain.from_iterable(lists), chain.from_iterable(map(dict.values, dicts)))
 
 
-def in_order(value: Any, levels: Levels) -> Any:
-    """A value of these levels with all dicts in the order of their keys, if that is quickly done; else `UNSURE`."""
-    if not _has(dict, levels):
-        return value
-    if len(levels) == 2:
-        return {key: value[key] for key in sorted(value)}
-    if len(levels) != 3 or levels[:2] != [{list}, {dict}]:
-        return UNSURE
-    first = list(value[0])
-    if first != sorted(first) and set(map(len, value)) == {len(first)} and len(set().union(*value)) == len(first):
-        # They have the same keys, and `|` leaves the ones that it finds on its left where they are.
-        return list(map(dict.fromkeys(sorted(first)).__or__, value))
-    keys = {each: sorted(each) for each in set(map(tuple, value))}
-    if all(each == tuple(ordered) for each, ordered in keys.items()):
-        return value
-    empty = {each: dict.fromkeys(ordered) for each, ordered in keys.items()}
-    return [empty[tuple(each)] | each for each in value]
-
-
 def guard_size(value: Any) -> None:
     """Refuse what would explode: a value that holds an object twice, which holds one twice, and so on.
 
     Looks at each object once per level and counts how often it would be written.
     """
+    if _is_small(value):
+        return
     level = {id(value): (value, 1)}
     total = 0
     for _ in range(MAX_DEPTH):
@@ -185,6 +219,30 @@ def guard_size(value: Any) -> None:
         if not below:
             return
         level = below
+
+
+def _is_small(value: Any) -> bool:
+    """Whether it has few parts, however often it holds them; seen without a step of the interpreter for each."""
+    level, total = [value], 0
+    for _ in range(MAX_DEPTH):
+        parts: list[Any] = []
+        for kind in set(map(type, level)):
+            held: list[Any] = [item for item in level if type(item) is kind]
+            if is_model(kind) or (dataclasses.is_dataclass(kind) and kind.__dictoffset__):
+                held, kind = [item.__dict__ for item in held], dict
+            elif dataclasses.is_dataclass(kind) or (issubclass(kind, CONTAINERS) and kind not in CONTAINERS):
+                return False
+            if kind in CONTAINERS:
+                total += sum(map(len, held))
+                if total > _FEW_NODES:
+                    return False
+                parts += chain.from_iterable(held)
+                if kind is dict:
+                    parts += chain.from_iterable(map(dict.values, held))
+        level = [part for part in parts if type(part) not in ATOMS]
+        if not level:
+            return True
+    return False
 
 
 def _check_depth(value: Any) -> None:

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 from holdfast.base.hints import hint, resume_hint
-from holdfast.control import control, letters
+from holdfast.control.actors import act_in, actor, way
+from holdfast.control.mail import mail_for, waking
 from holdfast.errors import AlreadySettled, CorruptJournal, RunFinished, RunNotFound, UsageError
-from holdfast.history.history import DoubtInfo, in_doubt_of
-from holdfast.journal.blobs import stored_text
 from holdfast.journal.blocks import source_in
 from holdfast.journal.integrity import check_records, check_row
-from holdfast.journal.replay import Replay, is_left_over
+from holdfast.journal.mismatches import is_left_over
+from holdfast.journal.replay import Replay
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
-from holdfast.model import RunFilter, RunId, RunRow, Status
+from holdfast.model import MailKind, RunId, RunRow, Status
 from holdfast.store.contract import Store
-
-_STOPPED = frozenset({Status.in_doubt, Status.blocked})
-_GOING = frozenset({Status.running, Status.paused})
-_PAGE = 500
-
-
-async def all_doubts(store: Store) -> list[tuple[RunRow, DoubtInfo]]:
-    """The effects of all runs that a person must settle, newest runs first."""
-    return [(row, doubt) async for row in _runs_in_doubt(store) for doubt in await doubts_of(store, row.id)]
-
-
-async def doubts_of(store: Store, run_id: RunId) -> list[DoubtInfo]:
-    """The effects of a run that a person must settle; none if there is no such run (any more)."""
-    loaded = await store.load(run_id)
-    found = [] if loaded is None else in_doubt_of(*loaded)
-    return [
-        doubt if doubt.args is None else replace(doubt, args=await stored_text(store, run_id, doubt.args))
-        for doubt in found
-    ]
-
-
-async def _runs_in_doubt(store: Store) -> AsyncIterator[RunRow]:
-    """The runs that may have one; their journals tell."""
-    last: RunId | None = None
-    while page := await store.runs(RunFilter(status=_STOPPED | _GOING, before_id=last, limit=_PAGE)):
-        for row in page:
-            if row.status in _STOPPED or row.summary.get("held"):
-                yield row
-        last = page[-1].id
 
 
 async def resolve(
@@ -64,7 +33,7 @@ async def resolve(
     `verdict` is {"verdict": landed|not_landed|failed, "value"|"error": JSON text}.
     The run's owner acts on it, now or when the run is taken up again; a parked run is made claimable.
     """
-    said = {**verdict, "attempt": attempt, "actor": control.actor(by), "note": note}
+    said = {**verdict, "attempt": attempt, "actor": actor(by), "note": note, **way(by)}
     while not await _send_verdict(store, run_id, key, said, attempt=attempt, dedup=dedup):
         pass  # somebody sent something in between: look again whether it settled this call
 
@@ -93,7 +62,7 @@ async def _send_verdict(
         raise CorruptJournal(f"Run {run_id} is quarantined; nothing can be settled in it.", run_id=run_id)
     check_row(row)
     check_records(row, records)
-    replay = Replay(records, generation=row.generation, code="")
+    replay = Replay(records, turn=row.turn, code="")
     entry = replay.entries.get(key)
     if entry is None:
         raise UsageError(f"Run {run_id} has no call {key!r}. `holdfast in-doubt` lists what is in doubt.")
@@ -106,13 +75,14 @@ async def _send_verdict(
         )
     if not (entry.is_in_doubt or is_left_over(row, entry)):
         raise AlreadySettled(_not_asked(row, key, source_in(records)))
-    told = (m for m in await store.mail(run_id, after=0) if m.kind == "resolve" and m.key == key)
+    told = (m for m in await store.mail(run_id, after=0) if m.kind == MailKind.resolve and m.key == key)
     if any(mail.number not in replay.consumed_mail for mail in told):
         raise AlreadySettled(f"Run {run_id}: somebody settled {key} just now; `{hint('show', run_id)}` tells who.")
     if not entry.is_in_doubt:
         said = {**said, "left_over": True}  # nobody was asked: the code does not make the call
-    mail = letters.letter(run_id, "resolve", key, said, dedup=dedup)
+    mail = mail_for(run_id, MailKind.resolve, key, said, dedup=dedup)
     try:
-        return (await store.send(mail, wake=letters.waking("resolve", key), expected=row.mail)).number > 0
+        act = act_in(said, "settle", run_id, target=key)
+        return (await store.send(mail, wake=waking(MailKind.resolve, key), expected=row.mail, act=act)).number > 0
     except RunFinished:
         return False  # it has ended since it was looked at, so the call is settled

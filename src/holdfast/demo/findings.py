@@ -14,8 +14,8 @@ from signal import SIGKILL
 from typing import Any
 
 from holdfast.base.config import Settings
-from holdfast.demo.story import RUN_ID, DemoFailed, Ended, Places, lines_of
-from holdfast.history.history import receipts_of
+from holdfast.demo.story import RUN_ID, DemoFailed, Performance, Places, lines_of
+from holdfast.history.receipts import receipts_of
 from holdfast.journal.verification import Verification, verify
 from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
 from holdfast.store import open_store
@@ -38,7 +38,7 @@ class Findings:
     all: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, section: str, what: str, is_ok: bool, detail: str = "") -> None:
+    def add(self, section: str, what: str, is_ok: bool, *, detail: str = "") -> None:
         self.all.append(Finding(section, what, is_ok, detail))
 
     @property
@@ -50,7 +50,7 @@ class Findings:
 class Evidence:
     """Everything that was left behind."""
 
-    ended: list[Ended]
+    ended: list[Performance]
     row: RunRow
     records: list[Record]
     chain: Verification
@@ -90,7 +90,7 @@ class Evidence:
         return sorted(found)
 
 
-async def gather_evidence(places: Places, ended: list[Ended]) -> Evidence:
+async def gather_evidence(places: Places, ended: list[Performance]) -> Evidence:
     store = open_store(str(places.db), settings=Settings())
     await store.open(read_only=True)
     try:
@@ -133,12 +133,14 @@ def _processes(evidence: Evidence, findings: Findings) -> None:
         down_s = outages[number - 1].down_s if number <= len(outages) else None
         kills.append({"pid": each.pid, "signal": -each.returncode, "where": each.act.where, "cut_off": cut_off})
         kills[-1]["down_s"] = down_s
-        findings.add(section, f"pid {each.pid} killed", is_as_told, f"{each.act.where}: {', '.join(cut_off)} cut off")
+        findings.add(
+            section, f"pid {each.pid} killed", is_as_told, detail=f"{each.act.where}: {', '.join(cut_off)} cut off"
+        )
     last = evidence.ended[-1]
     is_done = last.returncode == 0 and evidence.row.status is Status.done
-    findings.add(section, f"pid {last.pid} finished", is_done, f"run {evidence.row.id} is {evidence.row.status}")
+    findings.add(section, f"pid {last.pid} finished", is_done, detail=f"run {evidence.row.id} is {evidence.row.status}")
     if claims != pids or len(set(pids)) != len(pids):
-        findings.add(section, "other processes", False, f"the journal names {claims}, the demo started {pids}")
+        findings.add(section, "other processes", False, detail=f"the journal names {claims}, the demo started {pids}")
 
 
 def _was_there(evidence: Evidence, number: int, cut_off: list[str]) -> bool:
@@ -173,7 +175,7 @@ def _mails(evidence: Evidence, findings: Findings) -> None:
         mail = next((m for m in evidence.mails if m["message_id"] == message_id), None)
         times = seen[message_id]
         if mail is None:
-            findings.add(section, key, False, f"recorded as sent, not received: {message_id}")
+            findings.add(section, key, False, detail=f"recorded as sent, not received: {message_id}")
             continue
         to = mail["to"][0]
         is_report = mail["text"].split() == evidence.report.split()
@@ -181,12 +183,12 @@ def _mails(evidence: Evidence, findings: Findings) -> None:
             section,
             to,
             times == 1 and readers[to] == 1 and is_report,
-            f"{_times(readers[to])}, {parsedate_to_datetime(mail['at']):%H:%M:%S} UTC, "
+            detail=f"{_times(readers[to])}, {parsedate_to_datetime(mail['at']):%H:%M:%S} UTC, "
             f"{'the report' if is_report else 'not the report'}, id {message_id[1:12]}…",
         )
     strays = [m["message_id"] for m in evidence.mails if m["message_id"] not in keys.values()]
     if strays or not keys:
-        findings.add(section, "other mails", False, f"{strays or 'none was sent'}")
+        findings.add(section, "other mails", False, detail=f"{strays or 'none was sent'}")
 
 
 def _bodies(evidence: Evidence, findings: Findings) -> None:
@@ -198,15 +200,15 @@ def _bodies(evidence: Evidence, findings: Findings) -> None:
         f"run again, although they had completed: {', '.join(again)}" if again else "none of them ran again after that"
     )
     counted = f"{len(outcomes.keys() - effects)} steps and {len(effects)} effects"
-    findings.add(section, f"{len(outcomes)} calls completed", not again and bool(outcomes), f"{counted}; {told}")
+    findings.add(section, f"{len(outcomes)} calls completed", not again and bool(outcomes), detail=f"{counted}; {told}")
     begun = Counter(key for _, key in evidence.begun)
     repeated = sorted(key for key, times in begun.items() if times > 1 and key not in again)
     is_ok = bool(repeated) and all(any(key in evidence.cut_off(n) for n in (1, 2)) for key in repeated)
     told = f"{', '.join(repeated) or 'none'}: cut off, so the next process ran them anew"
-    findings.add(section, f"{len(repeated)} steps cut off", is_ok, told)
+    findings.add(section, f"{len(repeated)} steps cut off", is_ok, detail=told)
     missing = sorted(begun.keys() - outcomes.keys())
     if missing:
-        findings.add(section, "without outcome", False, ", ".join(missing))
+        findings.add(section, "without outcome", False, detail=", ".join(missing))
     findings.facts["bodies"] = {"completed": len(outcomes), "ran_again": again, "cut_off_and_repeated": repeated}
 
 
@@ -227,9 +229,9 @@ def _doubts(evidence: Evidence, findings: Findings) -> None:
         asked = f"{note['by']} asked the mail server, which had it {_times(sum(found))}: {note['verdict']}"
         sent = "not sent again" if times == 1 else f"sent {_times(times)}"
         cause = note["evidence"].get("cause")
-        findings.add(section, record.key, is_ok, f"{cause} between intent and outcome; {asked}; {sent}")
+        findings.add(section, record.key, is_ok, detail=f"{cause} between intent and outcome; {asked}; {sent}")
     if len(doubts) != 1:
-        findings.add(section, "effects in doubt", False, f"{len(doubts)} were settled, one was expected")
+        findings.add(section, "effects in doubt", False, detail=f"{len(doubts)} were settled, one was expected")
 
 
 def _saved(evidence: Evidence, findings: Findings) -> None:
@@ -246,7 +248,8 @@ def _saved(evidence: Evidence, findings: Findings) -> None:
         "What three resumes saved",
         f"{saved['calls']} calls",
         len(receipts) == len(evidence.ended) - 1 and min(saved.values()) > 0 and not evidence.ran_again(),
-        f"answered by the journal: {tokens:,} tokens, ${saved['cost']:.4f}, {saved['seconds']:.1f}s not spent again",
+        detail=f"answered by the journal: {tokens:,} tokens, ${saved['cost']:.4f}, "
+        f"{saved['seconds']:.1f}s not spent again",
     )
 
 
@@ -256,7 +259,7 @@ def _journal(evidence: Evidence, findings: Findings) -> None:
     findings.facts["chain"] = {"is_ok": chain.is_ok, "verified": verified, "records": total}
     is_whole = chain.is_ok and verified == total
     said = chain.problem or "records, each hashed together with the one before it"
-    findings.add("The journal", f"verified {verified}/{total}", is_whole, said)
+    findings.add("The journal", f"verified {verified}/{total}", is_whole, detail=said)
 
 
 def _times(number: int) -> str:

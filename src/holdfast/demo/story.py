@@ -22,7 +22,8 @@ from typing import Any, Protocol
 
 from holdfast.base.config import Settings
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.history.history import TimelineItem, receipts_of, timeline_of
+from holdfast.history.receipts import receipts_of
+from holdfast.history.timeline import TimelineItem, timeline_of
 from holdfast.model import OUTCOMES, Kind, Record, RunId, RunRow
 from holdfast.store import open_store
 
@@ -61,8 +62,8 @@ ACTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A process that is over."""
+class Performance:
+    """An act that is over: the process that played it."""
 
     act: Act
     pid: int
@@ -133,7 +134,7 @@ class Story:
         self._pace = _FAST if is_fast else 1.0
         self._environment: dict[str, str] = {}
 
-    async def play(self) -> list[Ended]:
+    async def play(self) -> list[Performance]:
         """All of it; the processes as they ended, in order."""
         shutil.copy(_HERE / "research.py", self._places.folder)
         async with self._mail_server():
@@ -192,7 +193,7 @@ class Story:
                 process.kill()
             await process.wait()
 
-    async def _act(self, number: int, act: Act) -> Ended:
+    async def _act(self, number: int, act: Act) -> Performance:
         environment = self._environment | {"HOLDFAST_DEMO_STALL": act.cut_off, "HOLDFAST_FAULT": act.fault}
         name = f"process-{number}"
         async with self._process(name, ("research.py",), stdin=asyncio.subprocess.DEVNULL, env=environment) as process:
@@ -200,7 +201,7 @@ class Story:
             mark = "▶" if number == 1 else "↺"
             self._view.line(mark, f"process {number} {what}", f"pid {process.pid}", style="green")
             self._view.now("python research.py")
-            watch = Watch(self._places, self._view, process.pid, number)
+            watch = Watch(self._places, self._view, pid=process.pid, number=number)
             began = asyncio.get_running_loop().time()
             while process.returncode is None:
                 await watch.look()
@@ -221,7 +222,7 @@ class Story:
             self._view.line("✔", "done", (await process.stdout.read()).decode().strip(), style="green")
         if returncode != (-SIGKILL if act.where else 0):
             raise DemoFailed(f"Process {number} ended with {returncode}: {self._errors(name)}")
-        return Ended(act, process.pid, returncode)
+        return Performance(act, process.pid, returncode)
 
     def _errors(self, name: str) -> str:
         text = self._places.folder.joinpath(f"{name}.stderr").read_text(errors="replace").strip()
@@ -231,7 +232,7 @@ class Story:
 class Watch:
     """Follows one process: which bodies began (the tally), which calls are recorded (the journal)."""
 
-    def __init__(self, places: Places, view: View, pid: int, number: int) -> None:
+    def __init__(self, places: Places, view: View, *, pid: int, number: int) -> None:
         self._places = places
         self._view = view
         self._pid = pid

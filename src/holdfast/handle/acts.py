@@ -8,7 +8,7 @@ which a replay does not call, and outside of runs, all of them are plain.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
@@ -16,6 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.running.scopes import scope_or_none
 
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
+G = TypeVar("G", bound=Callable[..., AsyncIterator[Any]])
 
 
 class InRun(StrEnum):
@@ -41,6 +42,22 @@ def refused(instead: str) -> Callable[[F], F]:
     return lambda fn: _declared(fn, InRun.refused, instead)
 
 
+def refused_following(instead: str) -> Callable[[G], G]:
+    """The same of a method that goes on telling: an async generator."""
+
+    def decorate(fn: G) -> G:
+        @functools.wraps(fn)
+        async def entry(self: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            _check(self, fn.__name__, instead)
+            async for each in fn(self, *args, **kwargs):
+                yield each
+
+        entry.__dict__["in_run"] = InRun.refused
+        return cast("G", entry)
+
+    return decorate
+
+
 def is_in_run() -> bool:
     """Is this the code of a run, and not the body of one of its calls?"""
     scope = scope_or_none()
@@ -48,19 +65,23 @@ def is_in_run() -> bool:
 
 
 def _declared(fn: F, what: InRun, instead: str) -> F:
-    name = fn.__qualname__.replace("Administration.", "Holdfast.")
+    name = fn.__name__
 
     @functools.wraps(fn)
     async def entry(self: Any, *args: Any, **kwargs: Any) -> Any:
-        home = self._store.home
-        if home is not None:
-            home.check(f"{name}()")
-        if instead and is_in_run():
-            raise UsageError(
-                f"{name}() was called inside a run, where each replay would repeat it; {instead}. In the body of a "
-                "step or effect it is a plain call."
-            )
+        _check(self, name, instead)
         return await fn(self, *args, **kwargs)
 
     entry.__dict__["in_run"] = what
     return cast("F", entry)
+
+
+def _check(held: Any, method: str, instead: str) -> None:
+    name, home = f"{type(held).__name__}.{method}", held._store.home
+    if home is not None:
+        home.check(f"{name}()")
+    if instead and is_in_run():
+        raise UsageError(
+            f"{name}() was called inside a run, where each replay would repeat it; {instead}. In the body of a "
+            "step or effect it is a plain call."
+        )

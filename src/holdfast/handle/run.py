@@ -4,96 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from holdfast.base.clock import in_seconds, monotonic_us
-from holdfast.base.hints import hint
-from holdfast.base.tracebacks import trimmed
-from holdfast.codec import Coder, coder_for, coder_of, decode_error
-from holdfast.control import control
-from holdfast.control.doubts import doubts_of
+from holdfast.codec import MISSING, Coder, coder_for, coder_of
+from holdfast.control import lifecycle, signals
+from holdfast.control.actors import actor
 from holdfast.durations import Duration
-from holdfast.errors import (
-    ConflictingSend,
-    CorruptJournal,
-    NeedsHuman,
-    RunBlocked,
-    RunCancelled,
-    RunFailed,
-    RunNotFound,
-    UsageError,
-)
+from holdfast.errors import UsageError
+from holdfast.handle import forks
 from holdfast.handle.acts import durable, is_in_run, look, refused
-from holdfast.handle.people import InDoubt, Question
-from holdfast.history.history import (
-    Receipt,
-    RunInfo,
-    TimelineItem,
-    info_of,
-    receipts_of,
-    timeline_of,
-)
-from holdfast.history.needs import STUCK, Needs, doubts_needed, needs_of
-from holdfast.history.replies import REPLY, Replies
-from holdfast.journal.blobs import stored_text
-from holdfast.journal.blocks import told
-from holdfast.journal.integrity import check_records, check_row
+from holdfast.handle.decisions import InDoubt, Question
+from holdfast.handle.end import End, needs_human
+from holdfast.handle.here import Ending, Here
+from holdfast.handle.watching import Watched, is_stuck, limit_s
+from holdfast.history.artifacts import outputs_of
+from holdfast.history.checkpoints import CheckpointInfo, StateChange, checkpoints_of, difference_of, state_of
+from holdfast.history.doubts import doubts_of
+from holdfast.history.forks import ForkPlan
+from holdfast.history.info import RunInfo, info_of
+from holdfast.history.lookup import is_lost, journal_of, row_of
+from holdfast.history.needs import STUCK, Needs, needs_of
+from holdfast.history.pages import history
+from holdfast.history.receipts import Receipt, receipts_of
+from holdfast.history.replies import Replies
+from holdfast.history.results import end_of, states_of
+from holdfast.history.timeline import TimelineItem
 from holdfast.journal.tombstones import is_elsewhere, refuse_elsewhere, refuse_empty
 from holdfast.journal.verification import Verification, verify
-from holdfast.model import Kind, QuestionRow, QuestionState, Record, RunId, RunRow, Status, ThreadId
-from holdfast.running.scopes import in_branch
+from holdfast.model import QuestionRow, QuestionState, RunId, RunRow, Status, ThreadId
+from holdfast.model.budgets import Budget
+from holdfast.model.reasons import Reason
+from holdfast.running.artifacts import Artifact
 from holdfast.store.contract import Store
-from holdfast.verbs.child import Agent
-from holdfast.verbs.outward import Awaited, outward, recorded, wait_for
+from holdfast.verbs.agent import Agent
+from holdfast.verbs.remote import act_on, interrupt_in, recorded, send_to, wait_end
 from holdfast.verbs.signal import Signal
-from holdfast.verbs.values import this_step
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 _POLL_S = 0.05
 _NEEDING = frozenset({Status.waiting, Status.paused, Status.in_doubt})
-_REPLY = "hf:reply"
-_RESULT = "hf:result"
-_DONE = {"pause": Status.paused.value, "cancel": Status.cancelled.value, "resume": ""}
-_END: Coder[tuple[str, str, str]] = coder_for(tuple[str, str, str])  # agent, status, what it ended with
 
 
-class Ending(Protocol):
-    """An execution in this process."""
-
-    error: BaseException | None
-    row: RunRow
-    outcome: str | None
-
-    async def wait_ended(self) -> None: ...
-
-
-class Here(Protocol):
-    """The executor of this process."""
-
-    agents: dict[str, Agent[..., Any]]
-    started: set[RunId]  #: runs that this process was asked for
-    raised: dict[RunId, BaseException] | None  #: what runs raised that failed here, if that is kept
-
-    def local(self, run_id: RunId) -> Ending | None: ...
-
-    def takes(self, run_id: RunId) -> control.Takes | None: ...
-
-    async def take_up(
-        self, run_id: RunId, *, reopen: tuple[str, str] | None = None, act: tuple[str, str] | None = None
-    ) -> bool: ...
-
-    @property
-    def executes(self) -> bool:
-        """Does this process execute runs, or is it a client?"""
-        ...
-
-
-class Run(Generic[R_co]):
+class Run(Watched, Generic[R_co]):
     """A run, wherever it executes: look at it, wait for it, act on it.
 
     `token` ("run@thread") is all that another process needs to find it again.
@@ -122,17 +79,7 @@ class Run(Generic[R_co]):
         return f"<run {self.token}>"
 
     async def _row(self) -> RunRow:
-        row = await self._store.run(self.id)
-        if row is None:
-            raise RunNotFound(f"There is no run {self.id} in {self._store.url}.")
-        return row
-
-    async def _load(self) -> tuple[RunRow, list[Record]]:
-        loaded = await self._store.load(self.id)
-        if loaded is None:
-            raise RunNotFound(f"There is no run {self.id} in {self._store.url}.")
-        refuse_empty(loaded[0])
-        return loaded
+        return await row_of(self._store, self.id)
 
     # looking
 
@@ -143,15 +90,7 @@ class Run(Generic[R_co]):
         Example: `print((await run.info()).now)`
         """
         row = await self._row()
-        return info_of(row, is_lost=await self._is_lost(row))
-
-    async def _is_lost(self, row: RunRow) -> bool:
-        """Does the run look owned, and its owner is dead or nobody knows it?"""
-        if row.owner is None:
-            return False
-        if row.owner in await self._store.dead_workers():
-            return True
-        return all(worker.id != row.owner for worker in await self._store.workers())
+        return info_of(row, is_lost=await is_lost(self._store, row))
 
     @look
     async def status(self) -> Status:
@@ -159,10 +98,12 @@ class Run(Generic[R_co]):
         return (await self._row()).status
 
     @look
-    async def history(self) -> list[TimelineItem]:
-        """Everything that happened, in order: calls, attempts, outages, settlements."""
-        row, records = await self._load()
-        return timeline_of(row, records, is_lost=await self._is_lost(row))
+    async def history(self, *, after: int = 0, limit: int | None = None) -> list[TimelineItem]:
+        """Everything that happened, in order: calls, attempts, outages; or a page of it, behind the `seq` of an item.
+
+        Example: `page = await run.history(after=page[-1].seq, limit=100)`
+        """
+        return await history(self._store, self.id, after=after, limit=limit)
 
     @look
     async def states(self) -> list[Any]:
@@ -170,21 +111,50 @@ class Run(Generic[R_co]):
 
         Example: `before, after = (await run.states())[-2:]`
         """
-        row, records = await self._load()
-        check_records(row, records)
-        coder: Coder[Any] = coder_for(Any)
-        first = coder.loads(await stored_text(self._store, self.id, records[0].args), what="the input")
-        states = list(first.values())[:1] if isinstance(first, dict) else []
-        for record in records:
-            if record.kind == Kind.done and record.name == row.agent:
-                text = await stored_text(self._store, self.id, record.payload)
-                states.append(coder.loads(text, what=record.key)[0])
-        return states
+        return await states_of(self._store, self.id)
+
+    @look
+    async def checkpoints(self) -> list[CheckpointInfo]:
+        """The turns of the run, oldest first: when each began, and how large its state is. Empty without `hf.turns`.
+
+        Example: `turns = [each.turn for each in await run.checkpoints()]`
+        """
+        return await checkpoints_of(self._store, self.id)
+
+    @look
+    async def state(self, turn: int | None = None) -> Any:
+        """The state that a turn began with, as plain JSON; without a turn, the last one.
+
+        UsageError if there is no such turn; CorruptJournal if what is stored is not what was written.
+
+        Example: `print((await run.state())["history"][-1])`
+        """
+        return await state_of(self._store, self.id, turn)
+
+    @look
+    async def diff(self, a: int, b: int) -> list[StateChange]:
+        """What differs between the states that two turns began with.
+
+        Example: `for change in await run.diff(3, 4): print(change.kind, change.path)`
+        """
+        return await difference_of(self._store, self.id, turns=(a, b))
 
     @look
     async def receipts(self) -> list[Receipt]:
         """One for each time the run was resumed: what was replayed, what was executed, what that saved."""
-        return receipts_of(*await self._load())
+        return receipts_of(*await journal_of(self._store, self.id))
+
+    @look
+    async def artifacts(self, *, check: bool = True) -> list[Artifact]:
+        """Everything durable that the run has put out: its record, files and references with versions, workspaces.
+
+        With `check`, all stored bytes are compared with their digests: `state` is `stored`, `missing` or `damaged`.
+
+        Example: `for artifact in await run.artifacts(): print(artifact.name, artifact.version, artifact.state)`
+        """
+        return [
+            Artifact._of(self.id, each, self._store) for each in await outputs_of(self._store, self.id, check=check)
+        ]
 
     @look
     async def verify_journal(self) -> Verification:
@@ -199,7 +169,7 @@ class Run(Generic[R_co]):
         """
 
         async def find(run_id: str) -> list[dict[str, Any]]:
-            await self._load()  # raises if there is nothing to look at
+            await journal_of(self._store, self.id)  # raises if there is nothing to look at
             return [asdict(doubt) for doubt in await doubts_of(self._store, self.id)]
 
         found = await (recorded("in_doubt", find, (self.id,)) if is_in_run() else find(self.id))
@@ -213,29 +183,15 @@ class Run(Generic[R_co]):
 
         Example: `text = await run.result(timeout=60)`
         """
-        timeout_s = _limit_s(timeout, "Run.result(timeout=)")
+        timeout_s = limit_s(timeout, "Run.result(timeout=)")
         if is_in_run():
-            awaited: R_co = await self._result_in_run(timeout_s)
+            agent, status, text = await wait_end(self._store, self.id, timeout_s)
+            awaited: R_co = self._outcome(status, None, text, self._coder(agent))
             return awaited
         async with asyncio.timeout(timeout_s):
-            row, text = await self._wait_decided(_is_stuck)
+            row, text = await self._wait_decided(is_stuck)
         value: R_co = self._outcome(row.status, row.reason, text, self._coder(row.agent))
         return value
-
-    async def _result_in_run(self, timeout_s: float | None) -> Any:
-        own_id = in_branch("Run.result()").run.id
-
-        async def find_end() -> tuple[tuple[str, str, str] | None, bool]:
-            row = await self._row()
-            is_told = row.parent_id == own_id  # a child tells of its end
-            if not row.status.is_final:
-                return None, is_told
-            row, text = await self._end()
-            return (row.agent, row.status.value, text), is_told
-
-        awaited = Awaited("Run.result()", _RESULT, self.id, self.id, f"{self.id} did not end in time")
-        agent, status, text = await wait_for(awaited, find_end, _END, timeout_s)
-        return self._outcome(Status(status), None, text, self._coder(agent))
 
     def _coder(self, agent_name: str) -> Coder[Any]:
         agent = self._agent
@@ -254,7 +210,7 @@ class Run(Generic[R_co]):
             row = await self._row()
             if not row.status.is_final:
                 return None
-            row, text = await self._end()
+            row, text = await end_of(self._store, self.id)
         return lambda coder: self._outcome(row.status, row.reason, text, coder)
 
     async def _wait_decided(self, leaves: Callable[[RunRow], Awaitable[bool]]) -> tuple[RunRow, str]:
@@ -270,7 +226,7 @@ class Run(Generic[R_co]):
                     return execution.row, execution.outcome or "null"
             row = await self._row()
             if row.status.is_final:
-                return await self._end()
+                return await end_of(self._store, self.id)
             if await leaves(row):
                 refuse_elsewhere(row)
                 return row, "null"
@@ -300,47 +256,17 @@ class Run(Generic[R_co]):
             tell(needs)
             return not stays and needs.is_far
 
-        async with asyncio.timeout(_limit_s(timeout, "Run._result_or_needs(timeout=)")):
+        async with asyncio.timeout(limit_s(timeout, "Run._result_or_needs(timeout=)")):
             row, text = await self._wait_decided(leaves)
         if row.status in _NEEDING:
-            raise self._needs(needs)
+            raise needs_human(self.id, self.token, needs)
         value: R_co = self._outcome(row.status, row.reason, text, self._coder(row.agent))
         return value
 
-    async def _end(self) -> tuple[RunRow, str]:
-        row, records = await self._load()
-        check_row(row)
-        check_records(row, records)
-        end = next(r for r in reversed(records) if r.kind == Kind.finished)
-        return row, await stored_text(self._store, self.id, end.payload)
-
-    def _outcome(self, status: Status, why: Mapping[str, Any] | None, text: str, coder: Coder[Any]) -> Any:
-        token, reason = self.token, why or {}
-        match status:
-            case Status.blocked:
-                raise _blocked(self.id, token, reason)
-            case Status.in_doubt:
-                raise self._needs(Needs(tuple(doubts_needed(self.id, f"Run {self.id}", reason)), None, False))
-            case Status.quarantined:
-                raise CorruptJournal(reason.get("detail", f"Run {self.id} is quarantined."), run_id=self.id)
-            case Status.done:
-                return coder.loads(text, what=f"the result of run {self.id}")
-            case Status.failed:
-                live = ((self._here.raised if self._here is not None else None) or {}).get(self.id)
-                error = decode_error(text, ())
-                if live is not None:
-                    error.__traceback__ = trimmed(live.__traceback__)
-                raise RunFailed(
-                    f"Run {self.id} failed: {type(error).__name__}: {error}", run_id=self.id, token=token
-                ) from error
-            case _:
-                cause = decode_error(text, ()) if text != "null" else None
-                raise RunCancelled(f"Run {self.id} was cancelled.", run_id=self.id, token=token) from cause
-
-    def _needs(self, needs: Needs) -> NeedsHuman:
-        text = "\n".join(need.text for need in needs.open) or f"Run {self.id} waits."
-        command = needs.open[0].command if needs.open else hint("show", self.id)
-        return NeedsHuman(text, run_id=self.id, token=self.token, command=command)
+    def _outcome(self, status: Status, reason: Reason | None, text: str, coder: Coder[Any]) -> Any:
+        raised = self._here.raised if self._here is not None else None
+        end = End(self.id, self.token, status, reason, text, (raised or {}).get(self.id))
+        return end.read(coder)
 
     # acting
 
@@ -352,33 +278,39 @@ class Run(Generic[R_co]):
 
         Example: `await run.pause(note="the API is down")`
         """
-        return Status(await self._act("pause", control.pause, by, note))
+        return Status(await self._act("pause", lifecycle.pause, by, note))
 
     @durable
-    async def resume(self, *, by: str | None = None, note: str = "") -> None:
+    async def resume(self, *, budget: Budget | None = None, by: str | None = None, note: str = "") -> None:
         """Have the run go on: paused, it goes on; blocked, it is tried again; left over, it is taken over.
 
         One that waits is replayed with the code as it is now, and waits on if that still does. On a live or final run
         nothing happens; a quarantined one raises CorruptJournal. An app that knows the agent executes it, else any
         worker does. Who did it and why is recorded. Inside a run this is a durable call, and any worker executes it.
 
-        Example: `await run.resume(note="the call is back in the code")`
+        `budget`: what the run may use from now on, with all that comes of it; limits that are not given stay. Those
+        that came of it and are blocked because it was used up go on, too. What is blocked because something changed
+        outside goes on with what is there now.
+
+        Example: `await run.resume(budget=hf.Budget(cost=10.0), note="it is worth it")`
         """
         here = self._here
+        if budget is not None and not isinstance(budget, Budget):
+            raise UsageError(f"resume(budget=) takes a Budget, like hf.Budget(cost=10.0); got {budget!r}.")
         if is_in_run():
-            await self._act("resume", control.go_on, by, note)
+            await self._act("resume", partial(lifecycle.go_on, budget=budget), by, note)
             if here is not None:
                 here.started.add(self.id)
             return
         row = await self._row()
         may_be_here = here is not None and here.executes and row.agent in here.agents
-        await control.go_on(self._store, self.id, by=by, note=note, requeues=not may_be_here)
+        await lifecycle.go_on(self._store, self.id, by=by, note=note, requeues=not may_be_here, budget=budget)
         if row.status.is_final:
             return
         if here is not None:
             here.started.add(self.id)
             if may_be_here:
-                await here.take_up(self.id, act=(control.actor(by), note))
+                await here.take_up(self.id, act=(actor(by), note))
 
     @durable
     async def cancel(
@@ -395,9 +327,9 @@ class Run(Generic[R_co]):
         Example: `if await run.cancel() is hf.Status.done: print("too late")`
         """
         if is_in_run():
-            return Status(await self._act("cancel", partial(control.cancel, kill=kill), by, note))
+            return Status(await self._act("cancel", partial(lifecycle.cancel, kill=kill), by, note))
         give_up = monotonic_us() + int(in_seconds(timeout, "Run.cancel(timeout=)", may_be_over=True) * 1_000_000)
-        ended = await control.cancel(self._store, self.id, by=by, note=note, kill=kill)
+        ended = await lifecycle.cancel(self._store, self.id, by=by, note=note, kill=kill)
         wait_s = 0.002
         while ended is None:
             row = await self._row()
@@ -449,47 +381,28 @@ class Run(Generic[R_co]):
         Example: `await run.send("approved", True, dedup="click-17")`
         """
         name = signal.name if isinstance(signal, Signal) else signal
+        if not isinstance(name, str):
+            raise UsageError(f"send() takes a Signal, or the name of one; got {signal!r}.")
         coder: Coder[Any] = coder_for(signal.type) if isinstance(signal, Signal) else coder_of(value)
         text = coder.dumps(value, what=f"signal {name}")
         if is_in_run():
             if transaction is not None:
                 raise UsageError("Run.send(transaction=) was called inside a run; call it in the body of an effect.")
-            return bool(await self._send_in_run(name, text, dedup, by))
+            return await send_to(self.id, name, text, self._post, dedup=dedup, by=by)
         if transaction is not None:
-            await control.send_later(self._store, transaction, self.id, name, text, dedup=dedup, by=by)
+            await signals.send_later(self._store, transaction, self.id, name, text, dedup=dedup, by=by)
             return True
         return await self._post(name, text, dedup=dedup, by=by)
 
     async def _post(self, name: str, text: str, *, dedup: str | None, by: str | None) -> bool:
         takes = self._here.takes(self.id) if self._here is not None else None
-        return await control.send(self._store, self.id, name, text, dedup=dedup, by=by, takes=takes)
-
-    async def _send_in_run(self, name: str, text: str, dedup: str | None, by: str | None) -> Any:
-        async def send(run_id: str, name: str, text: str) -> bool:
-            info = this_step()
-            by_whom = by or f"run {info.run_id}"
-            if dedup is not None:
-                return await self._post(name, text, dedup=dedup, by=by_whom)
-            with suppress(ConflictingSend):  # its own id: it was sent just before a crash, whatever the code says now
-                await self._post(name, text, dedup=info.idempotency_key, by=by_whom)
-            return True
-
-        return await outward("send", send, (self.id, name, text))
+        return await signals.send(self._store, self.id, name, text, dedup=dedup, by=by, takes=takes)
 
     async def _act(self, name: str, act: Callable[..., Any], by: str | None, note: str) -> Any:
         """Do something to the run; inside another run, as a durable call of that one."""
         if not is_in_run():
             return await act(self._store, self.id, by=by, note=note)
-
-        async def told(run_id: str) -> str:
-            info = this_step()
-            own_id = info.idempotency_key
-            if info.attempt > 1 and await control.was_done(self._store, self.id, own_id):
-                return _DONE[name]  # just before a crash; who acted since then is not overridden
-            by_whom = by or f"run {info.run_id}"
-            return str(await act(self._store, self.id, by=by_whom, note=note, own_id=own_id) or _DONE[name])
-
-        return await outward(name, told, (self.id,))
+        return await act_on(self._store, self.id, name, act, by=by, note=note)
 
     @durable
     async def interrupt(self, message: Any, *, by: str | None = None, timeout: Duration | None = None) -> Any:
@@ -501,32 +414,17 @@ class Run(Generic[R_co]):
 
         Example: `print(await run.interrupt("how far are you?"))`
         """
-        timeout_s = _limit_s(timeout, "Run.interrupt(timeout=)")
+        timeout_s = limit_s(timeout, "Run.interrupt(timeout=)")
         text = coder_for(Any).dumps(message, what="the message")
         if is_in_run():
-            return await self._interrupt_in_run(text, by, timeout_s)
-        number = await control.interrupt(self._store, self.id, text, by=by)
+            return await interrupt_in(self._store, self.id, text, by=by, timeout_s=timeout_s)
+        number = await signals.interrupt(self._store, self.id, text, by=by)
         replies, wait_s = Replies(self._store, self.id, number), 0.005
         async with asyncio.timeout(timeout_s):
             while (reply := await replies.look(await self._row())) is None:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 1.5, 0.2)
         return replies.read(reply)
-
-    async def _interrupt_in_run(self, text: str, by: str | None, timeout_s: float | None) -> Any:
-        async def interrupt(run_id: str, text: str) -> int:
-            info = this_step()
-            by_whom = by or f"run {info.run_id}"
-            return await control.interrupt(self._store, self.id, text, by=by_whom, dedup=info.idempotency_key)
-
-        number = int(await outward("interrupt", interrupt, (self.id, text)))
-        replies = Replies(self._store, self.id, number)
-
-        async def find_reply() -> tuple[tuple[str, str] | None, bool]:
-            return await replies.look(await self._row()), False
-
-        awaited = Awaited("Run.interrupt()", _REPLY, self.id, f"{self.id}/{number}", f"{self.id} did not reply in time")
-        return replies.read(await wait_for(awaited, find_reply, REPLY, timeout_s))
 
     @durable
     async def questions(self, *, only_open: bool = True) -> list[Question]:
@@ -555,23 +453,47 @@ class Run(Generic[R_co]):
         refuse_empty(row)
         if row.status not in (Status.failed, Status.cancelled):
             raise UsageError(f"Run {self.id} is {row.status}; only failed and cancelled runs can be retried.")
-        await self._executor().take_up(self.id, reopen=(control.actor(by), note))
+        await self._executor().take_up(self.id, reopen=(actor(by), note))
+
+    @look
+    async def fork_plan(self, at: int | None = None, *, turn: int | None = None) -> ForkPlan:
+        """What a fork behind this record (None: the last), or at the head of a `turn`, would be; nothing is changed.
+
+        Example: `print("\\n".join((await run.fork_plan(12)).sentences))`
+        """
+        return await forks.plan(self._store, self.id, forks.Wanted(at, turn))
+
+    @refused("fork it from outside")
+    async def fork(
+        self,
+        at: int | None = None,
+        *,
+        turn: int | None = None,
+        state: Any = MISSING,
+        results: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        thread_id: str | None = None,
+        by: str | None = None,
+        note: str = "",
+    ) -> Run[R_co]:
+        """Make a new run of what this one had done by a record, and have it go on from there. This one stays as it is.
+
+        Calls that had ended answer as they did, or with `results` (by key); what follows is done anew, under other
+        keys. If an effect, child or saga was open there, it begins before that. `turn`, `state`: of a run with turns.
+
+        Example: `better = await run.fork(12, results={"search#1": ["tides"]}, note="what if it had found this")`
+        """
+        wanted = forks.Wanted(at, turn, state=state, results=results, run_id=id, thread_id=thread_id)
+        return await self._fork(wanted, by=by, note=note)
+
+    @refused("fork it from outside")
+    async def _fork(self, wanted: forks.Wanted, *, by: str | None, note: str) -> Run[R_co]:
+        row = await forks.fork(self._store, self.id, wanted, by=by, note=note)
+        if self._here is not None:
+            self._here.started.add(row.id)
+        return Run(self._store, row.id, row.thread_id, here=self._here)._of(self._agent)
 
     def _executor(self) -> Here:
         if self._here is None or not self._here.executes:
             raise UsageError("This app executes nothing: pass the agents to hf.connect(agents=[…]).")
         return self._here
-
-
-def _limit_s(timeout: Duration | None, what: str) -> float | None:
-    return None if timeout is None else in_seconds(timeout, what, may_be_over=True)
-
-
-async def _is_stuck(row: RunRow) -> bool:
-    """Can nobody but a person change it? A question, a signal or a pause is waited for: somebody may come."""
-    return row.status in STUCK
-
-
-def _blocked(run_id: RunId, token: str, reason: Mapping[str, Any]) -> RunBlocked:
-    lines = [f"Run {run_id} is blocked: {reason.get('why', 'unknown')}.", *told(run_id, reason)]
-    return RunBlocked("\n".join(lines), run_id=run_id, token=token, reason=dict(reason))

@@ -6,14 +6,15 @@ waiting is a matter of when something happens without anybody (`Needs.is_far`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, assert_never
 
 from holdfast.base.clock import now_us
 from holdfast.base.data import data
 from holdfast.base.hints import answer_hint, hint, send_hint
 from holdfast.journal.evidence import how_it_ended, how_to_declare
-from holdfast.model import RunId, RunRow, Status
+from holdfast.model import RunId, RunRow, Status, Wait, WaitKind, reasons
+from holdfast.model.diagnoses import OverBudget
+from holdfast.model.reasons import Blocked, Reason
 from holdfast.store.contract import Store
 
 #: Who waits for a run stays for what is due within so many seconds.
@@ -61,40 +62,48 @@ async def needs_of(store: Store, row: RunRow) -> Needs:
 
 async def _collect(store: Store, row: RunRow, who: str, open_: list[Need], due: list[int], seen: set[RunId]) -> bool:
     """Add what a run needs to the lists; whether it, or what it waits for, is under way."""
-    reason = row.reason or {}
     if row.status is Status.paused:
         open_.append(_need(row, who, "is paused", hint("resume", row.id), "Have it go on with"))
     elif row.status is Status.in_doubt:
-        open_ += doubts_needed(row.id, who, reason)
+        open_ += doubts_needed(row.id, who, row.reason)
+    elif isinstance(row.reason, Blocked) and isinstance(row.reason.found, OverBudget):
+        over = row.reason.found
+        step = hint("resume", over.owner, options=("--budget", f"{over.what}=AMOUNT"))
+        open_.append(_need(row, who, f"is blocked: the budget of run {over.owner} is used up", step, "Raise it with"))
     elif row.status in STUCK:
         open_.append(_need(row, who, f"is {row.status}", hint("show", row.id), "See"))
     elif row.status not in (Status.waiting, Status.sleeping):
         return True  # if it has just ended, whoever waits for it is about to hear of it
     else:
-        if isinstance(reason.get("due"), int):
-            due.append(reason["due"])
-        found = [await _of_wait(store, row, wait, who, open_, due, seen) for wait in reason.get("waits", [])]
+        if (due_us := reasons.due_of(row.reason)) is not None:
+            due.append(due_us)
+        waits = reasons.waits_of(row.reason)
+        found = [await _of_wait(store, row, wait, who, open_, due, seen) for wait in waits]
         return any(found)
     return False
 
 
 async def _of_wait(
-    store: Store, row: RunRow, wait: Mapping[str, Any], who: str, open_: list[Need], due: list[int], seen: set[RunId]
+    store: Store, row: RunRow, wait: Wait, who: str, open_: list[Need], due: list[int], seen: set[RunId]
 ) -> bool:
-    match wait["kind"]:
-        case "question":
-            text = _sentence(f"{who} asks: {wait['prompt']}")
-            step = answer_hint(wait["question"])
-            open_.append(Need(wait["question"], f"{text} Answer with `{step}`.", step))
-        case "signal":
-            step = send_hint(row.id, str(wait["name"]))
-            text = f"{who} waits for signal {wait['name']!r}; send it with `{step}`."
-            open_.append(Need(f"{row.id}/{wait['key']}", text, step))
-        case "child" if wait["child"] not in seen:
-            child = await store.run(RunId(wait["child"]))
+    match wait.kind:
+        case WaitKind.question:
+            text = _sentence(f"{who} asks: {wait.prompt}")
+            step = answer_hint(wait.question)
+            open_.append(Need(wait.question, f"{text} Answer with `{step}`.", step))
+        case WaitKind.signal:
+            step = send_hint(row.id, wait.name)
+            text = f"{who} waits for signal {wait.name!r}; send it with `{step}`."
+            open_.append(Need(f"{row.id}/{wait.key}", text, step))
+        case WaitKind.child:
+            child = await store.run(RunId(wait.child)) if wait.child not in seen else None
             if child is not None:
                 seen.add(child.id)
                 return await _collect(store, child, f"{who} waits for run {child.id}, which", open_, due, seen)
+        case WaitKind.timer | WaitKind.doubt | WaitKind.unknown:
+            pass
+        case _:
+            assert_never(wait.kind)
     return False
 
 
@@ -102,17 +111,17 @@ def _need(row: RunRow, who: str, state: str, step: str, verb: str) -> Need:
     return Need(f"{row.id}/{row.status}", f"{who} {state}. {verb} `{step}`.", step)
 
 
-def doubts_needed(run_id: str, who: str, reason: Mapping[str, Any]) -> list[Need]:
+def doubts_needed(run_id: str, who: str, reason: Reason | None) -> list[Need]:
     """The verdicts that a run in doubt needs; `who` is what the sentences begin with."""
     step = hint("in-doubt", run_id)
     found = []
-    for wait in (each for each in reason.get("waits", []) if each["kind"] == "doubt"):
+    for wait in reasons.doubts_of(reason):
         told = [
-            f"{who} is in doubt about {wait['key']}: {how_it_ended(wait)}.",
+            f"{who} is in doubt about {wait.key}: {how_it_ended(wait.shown)}.",
             f"Look at the evidence with `{step}`, then settle it with `holdfast resolve`.",
-            how_to_declare(wait),
+            how_to_declare(wait.shown),
         ]
-        found.append(Need(f"{run_id}/{wait['key']}", " ".join(part for part in told if part), step))
+        found.append(Need(f"{run_id}/{wait.key}", " ".join(part for part in told if part), step))
     return found
 
 

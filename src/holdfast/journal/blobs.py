@@ -1,37 +1,183 @@
-"""Values too large for a record: the record names a blob (`@digest:size`), and the blob holds the JSON text.
+"""Values too large for a record: the record names a blob (`@name:size`), and the blob holds the JSON text.
 
-JSON text never begins with `@`, so a reference cannot be mistaken for a value.
+JSON text never begins with `@`, so a reference cannot be mistaken for a value. A blob is named by the digest of its
+text. One that is stored as the difference to another text is named by both: `digest~base`, where the second part stands
+for the name of the other blob. So what has the same name is the same, however it came to be. As stored it begins with
+`~`, as no JSON does, and says what it is a difference to, and how much there is to read back to a whole text:
+
+    ~<name of the base>\\n<size> <count>\\n<difference>
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from holdfast.base.data import brisk
 from holdfast.codec import blob_digest
-from holdfast.errors import Unserialisable
+from holdfast.codec.differences import Chain, is_difference, restore
+from holdfast.errors import CorruptJournal, Undecodable, Unserialisable
 from holdfast.journal.integrity import check_blob
 from holdfast.model import LARGEST_BLOB, RunId
 from holdfast.store.contract import Store
 
+#: The sort of states.
+STATE: Final = "state"
+_MOST: Final = 16  # sorts
+_DIGEST: Final = 32  # characters
+_BASE: Final = 16
+#: After so many texts of a sort that had nothing in common with the one before, the next one is compared again.
+_LONGEST_PAUSE: Final = 64
+
+
+@brisk
+class Base:
+    """A text that the next one of its sort may be stored as a difference to."""
+
+    name: str
+    text: str
+    chain: Chain
+    failures: int = 0  #: in a row: nothing was found in common
+    skipped: int = 0  #: since the last try
+
+
+class Spills:
+    """The last large texts of a run, by their sort: the state, arguments and results by the name of the call."""
+
+    def __init__(self) -> None:
+        self._references: dict[str, str] = {}  # to what was stored, in this turn, by the digest of the text
+        self._bases: OrderedDict[str, Base] = OrderedDict()
+
+    def begin_turn(self) -> None:
+        """What was stored before is not looked for any more, but for the last ones."""
+        self._references.clear()
+
+    def keep(self, sort: str, base: Base) -> None:
+        """The last one of its sort."""
+        self._bases[sort] = base
+        self._bases.move_to_end(sort)
+        if len(self._bases) > _MOST:
+            self._bases.popitem(last=False)
+
+    def spill(self, text: str, sort: str) -> tuple[str, tuple[str, bytes] | None]:
+        """What the record says instead of a text, and the blob, unless it is stored.
+
+        It is a difference to the last text of its sort; of the first, to the state, of which much is made.
+        """
+        data = _data(text)
+        digest = blob_digest(data)
+        if (known := self._references.get(digest)) is not None:
+            return known, None
+        base = self._bases.get(sort) or self._bases.get(STATE)
+        kept, change = Base(digest, text, Chain()), None
+        if base is not None and base.skipped < min(2**base.failures - 1, _LONGEST_PAUSE):
+            kept = Base(digest, text, Chain(), base.failures, base.skipped + 1)
+        elif base is not None:
+            stored, chain = base.chain.following(base.text, text)
+            if is_difference(stored):
+                kept = Base(f"{digest}~{blob_digest(base.name.encode())[:_BASE]}", text, chain)
+                change = f"~{base.name}\n{chain.size} {chain.count}\n{stored}".encode()
+            elif base.chain.count == 0:  # a chain that was long enough is no failure
+                kept = Base(digest, text, Chain(), base.failures + 1)
+        reference = self._references[digest] = _reference(kept.name, data)
+        self.keep(sort, kept)
+        return reference, (kept.name, data if change is None else change)
+
+
+class Texts(dict[str, bytes]):
+    """The JSON texts of a run's large values in UTF-8, by the names of their blobs."""
+
+    def __init__(self, texts: Mapping[str, bytes] | None = None, chains: Mapping[str, Chain] | None = None) -> None:
+        super().__init__(texts or {})
+        self._chains = chains or {}
+
+    def base(self, stored: str | None, text: str) -> Base | None:
+        """What the next value may be a difference to, after one that was stored so."""
+        name = blob_in(stored)
+        return None if name is None else Base(name, text, self._chains.get(name, Chain()))
+
 
 def spilled(text: str) -> tuple[str, tuple[str, bytes]]:
     """What the record says instead of the text, and the blob."""
+    data = _data(text)
+    digest = blob_digest(data)
+    return _reference(digest, data), (digest, data)
+
+
+def _data(text: str) -> bytes:
     data = text.encode()
     if len(data) > LARGEST_BLOB:
         raise Unserialisable(
             f"A value of {len(data):,} bytes of JSON is too large to store. Store it outside (a file, a bucket) and "
             "pass a reference to it."
         )
-    digest = blob_digest(data)
-    return f"@{digest}:{len(data)}", (digest, data)
+    return data
+
+
+def _reference(name: str, data: bytes) -> str:
+    return f"@{name}:{len(data)}"
 
 
 def blob_in(stored: str | None) -> str | None:
-    """The digest of the blob that a stored value names; None if the value is in the record itself."""
+    """The name of the blob that a stored value names; None if the value is in the record itself."""
     return stored[1:].partition(":")[0] if stored and stored[0] == "@" else None
+
+
+def with_bases(found: Mapping[str, bytes], names: Iterable[str]) -> set[str]:
+    """These blobs, and those that they are differences to."""
+    wanted: set[str] = set()
+    for name in names:
+        at = name
+        while at not in wanted:
+            wanted.add(at)
+            data = found.get(at, b"")
+            if data.startswith(b"~"):
+                at = data[1:].partition(b"\n")[0].decode("utf-8", "replace")
+    return wanted
+
+
+def texts_of(run_id: RunId, found: Mapping[str, bytes], wanted: Iterable[str]) -> Texts:
+    """The texts of blobs, from what the store has of them and of what they are differences to.
+
+    CorruptJournal if one is missing, or is not what it was.
+    """
+    texts: dict[str, bytes] = {}
+    chains: dict[str, Chain] = {}
+    for name in wanted:
+        texts[name], chains[name] = _text_of(run_id, found, name)
+    return Texts(texts, chains)
+
+
+def _text_of(run_id: RunId, found: Mapping[str, bytes], name: str) -> tuple[bytes, Chain]:
+    changes: list[str] = []
+    at, chain = name, Chain()
+    while (data := found.get(at, b"")).startswith(b"~") and len(changes) <= len(found):
+        try:
+            base, numbers, change = data[1:].decode().split("\n", 2)
+            size, count = map(int, numbers.split(" "))
+        except ValueError as error:
+            raise CorruptJournal(f"Run {run_id}: blob {at} was changed or damaged.", run_id=run_id) from error
+        if at == name:
+            chain = Chain(size, count)
+        changes.append(change)
+        at = base
+    whole = check_blob(run_id, at, found.get(at))
+    if not changes:
+        return whole, chain
+    try:
+        return restore(whole.decode(), reversed(changes), digest=name[:_DIGEST]).encode(), chain
+    except (Undecodable, UnicodeDecodeError) as error:
+        raise CorruptJournal(f"Run {run_id}: blob {name} was changed or damaged. {error}", run_id=run_id) from error
+
+
+async def read_texts(store: Store, run_id: RunId, wanted: Iterable[str]) -> Texts:
+    """The texts of blobs of a run; CorruptJournal if one is missing, or is not what it was."""
+    names = sorted(set(wanted))
+    return texts_of(run_id, await store.blobs(run_id, names) if names else {}, names)
 
 
 async def stored_text(store: Store, run_id: RunId, stored: str | None) -> str:
     """The JSON text of a stored value, wherever it lies; CorruptJournal if its blob is not what it was."""
-    digest = blob_in(stored)
-    if digest is None:
-        return stored or "null"
-    return check_blob(run_id, digest, (await store.blobs(run_id, [digest])).get(digest)).decode()
+    name = blob_in(stored)
+    return stored or "null" if name is None else (await read_texts(store, run_id, [name]))[name].decode()

@@ -7,14 +7,14 @@ from.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from holdfast.base.hints import hint, resume_hint
-from holdfast.journal.mismatches import MISMATCH
-from holdfast.model import Kind, Record
+from holdfast.model import Kind, Record, reasons
+from holdfast.model.diagnoses import Backwards, Cause, ChangedOutside, Diagnosis, Left, Mismatch, OverBudget, Trouble
+from holdfast.model.reasons import Blocked, Frozen, Reason
 
-CRASH_LOOP: Final = "crash loop"
 _SHOWN: Final = 10  #: calls that the code made, of those that are listed
 
 
@@ -27,57 +27,68 @@ def source_in(records: Sequence[Record]) -> str | None:
     return None
 
 
-def told(run_id: str, reason: Mapping[str, Any]) -> list[str]:
+def told(run_id: str, reason: Reason | None) -> list[str]:
     """Lines for people: the two lists, whether anything was executed, and the ways on."""
+    if isinstance(reason, Frozen):
+        return [f"It is a frozen copy of a run in {reason.origin}. `{hint('fork', run_id)}` makes one that can go on."]
+    blocked = reasons.blocked(reason)
+    found = blocked.found
     lines: list[str] = []
-    if asked := _asked(reason):
+    if asked := _asked(found):
         lines += ["The code asked for:", *(f"  {each}" for each in asked)]
-    if recorded := reason.get("recorded"):
+    if left := reasons.recorded_of(reason):
         lines.append("The journal has, and the code did not ask for it:")
-        lines += [f"  {each['key']}  {each.get('args', '')}  seq {each['seq']}{_if_open(each)}" for each in recorded]
-    if reason.get("detail"):
-        lines.append(str(reason["detail"]))
-    return [*lines, " ".join(part for part in (_executed(reason), _ways_on(run_id, reason)) if part)]
+        lines += [f"  {each.key}  {each.args}  seq {each.seq}{_if_open(each)}" for each in left]
+    if found.detail:
+        lines.append(found.detail)
+    return [*lines, " ".join(part for part in (_executed(blocked), _ways_on(run_id, blocked)) if part)]
 
 
-def _asked(reason: Mapping[str, Any]) -> list[str]:
+def _asked(found: Diagnosis) -> list[str]:
     """The calls that the code made in that branch, in order; the last one is what the journal does not have."""
-    if not reason.get("asked"):
-        return []
-    where = str(reason.get("where") or "")
-    before = list(reason.get("attempted") or ())
-    if before and where and before[-1].endswith(where):
-        before.pop()
-    left_out = [f"… {len(before) - _SHOWN} more"] if len(before) > _SHOWN else []
-    return [*left_out, *before[-_SHOWN:], f"{reason['asked']}  {where}".rstrip()]
-
-
-def _if_open(entry: Mapping[str, Any]) -> str:
-    return ", not known whether it happened" if entry.get("open") else ""
-
-
-def _executed(reason: Mapping[str, Any]) -> str:
-    match reason.get("executed"):
-        case 0 if reason.get("why") == MISMATCH:
-            return "Nothing was executed."
-        case int(number) if number > 0:
-            calls = "1 call was" if number == 1 else f"{number} calls were"
-            return f"Before that {calls} executed, and what came of it is kept."
+    match found:
+        case Mismatch(asked=asked, where=where, attempted=attempted) if asked:
+            before = list(attempted)
+            if before and where and before[-1].endswith(where):
+                before.pop()
+            left_out = [f"… {len(before) - _SHOWN} more"] if len(before) > _SHOWN else []
+            return [*left_out, *before[-_SHOWN:], f"{asked}  {where}".rstrip()]
+        case Trouble(asked=str(asked)) if asked:
+            return [asked]
         case _:
-            return ""
+            return []
 
 
-def _ways_on(run_id: str, reason: Mapping[str, Any]) -> str:
-    if reason.get("advice"):
-        return str(reason["advice"])
-    again = resume_hint(run_id, reason.get("source"))
-    why = reason.get("why")
-    if why == MISMATCH:
-        settle = hint("resolve", run_id, "KEY")
-        return (
-            'Guard the new code with `if hf.patched("some-id"):`, restore the call, or settle an open effect with '
-            f"`{settle}`; then `{again}`."
-        )
-    return (
-        f"Find out what kills the process, then `{again}`." if why == CRASH_LOOP else f"When that is mended: `{again}`."
-    )
+def _if_open(left: Left) -> str:
+    return ", not known whether it happened" if left.open else ""
+
+
+def _executed(blocked: Blocked) -> str:
+    number = blocked.tried.executed if blocked.tried is not None else None
+    if number == 0 and blocked.found.cause is Cause.mismatch:
+        return "Nothing was executed."
+    if number is not None and number > 0:
+        calls = "1 call was" if number == 1 else f"{number} calls were"
+        return f"Before that {calls} executed, and what came of it is kept."
+    return ""
+
+
+def _ways_on(run_id: str, blocked: Blocked) -> str:
+    again = resume_hint(run_id, blocked.tried.source if blocked.tried is not None else None)
+    match blocked.found:
+        case Backwards(advice=str(advice)) | Trouble(advice=str(advice)) if advice:
+            return advice
+        case Mismatch():
+            settle = hint("resolve", run_id, "KEY")
+            return (
+                'Guard the new code with `if hf.patched("some-id"):`, restore the call, or settle an open effect with '
+                f"`{settle}`; then `{again}`."
+            )
+        case OverBudget(owner=owner, what=what):
+            return f"Raise it with `{hint('resume', owner, options=('--budget', f'{what}=AMOUNT'))}`."
+        case ChangedOutside():
+            return f"If what is there now is right, go on with `{again}`; else cancel it."
+        case Trouble(cause=Cause.crash_loop):
+            return f"Find out what kills the process, then `{again}`."
+        case _:
+            return f"When that is mended: `{again}`."

@@ -1,11 +1,10 @@
-"""What is said of a call before it is a record: the journal numbers it when a batch is formed."""
+"""What is known of a call that began, before its outcome is."""
 
 from __future__ import annotations
 
-from holdfast.base.data import mutable
+from typing import Protocol
 
-#: (kind, key, name, attempt, tick, at, took, args_digest, args, payload)
-Draft = tuple[str, str, str, int, int, int, int, str, "str | None", "str | None"]
+from holdfast.base.data import mutable
 
 
 @mutable
@@ -20,3 +19,15 @@ class OpenCall:
     args: str | None
     payload: str | None = None
     written: bool = False
+
+
+class Streaming(Protocol):
+    """Who hears of what the journal is about to say, to add what bodies have written."""
+
+    def begun(self, key: str) -> None:
+        """An attempt of this call begins."""
+        ...
+
+    def told(self, kind: str, key: str, payload: str | None) -> None:
+        """This record is about to be added."""
+        ...

@@ -1,9 +1,6 @@
-"""The hash chain of a journal and the digest of a run's row: computing and checking them.
+"""Checking what was stored: the hash chain of a journal, the digests of rows, mail, questions and blobs.
 
-Every record's hash covers the record and the hash before it; the first one starts from the run's id and nonce, so a
-record cannot be moved to another run. The run's row keeps the head of the chain, so a missing tail is noticed, and has
-a digest of its own. What this cannot notice: damage that takes the whole last commit (row and records alike) back to
-the state before it.
+What this cannot notice: damage that takes the whole last commit (row and records alike) back to the state before it.
 """
 
 from __future__ import annotations
@@ -13,88 +10,9 @@ from hashlib import blake2b
 
 from holdfast.base.hints import hint
 from holdfast.codec import blob_digest
-from holdfast.codec.fastjson import encode_sorted
 from holdfast.errors import CorruptJournal
-from holdfast.model import Mail, QuestionRow, Record, RunId, RunRow
-
-HASH_BYTES = 16
-
-
-def first_hash(run_id: RunId, nonce: str) -> bytes:
-    """What the first record of a run is linked to."""
-    return blake2b(f"{nonce}/{run_id}".encode(), digest_size=HASH_BYTES).digest()
-
-
-def record_hash(
-    previous: bytes,
-    seq: int,
-    epoch: int,
-    generation: int,
-    key: str,
-    kind: str,
-    name: str,
-    attempt: int,
-    tick: int,
-    at: int,
-    took: int,
-    args_digest: str,
-    args: str | None,
-    payload: str | None,
-) -> bytes:
-    """The hash of a record. Lengths come first, so that no two records have the same bytes."""
-    text = (
-        f"{seq},{epoch},{generation},{attempt},{tick},{at},{took},{len(key)},{len(kind)},{len(name)},{len(args_digest)},"
-        f"{-1 if args is None else len(args)},{-1 if payload is None else len(payload)}|"
-        f"{key}{kind}{name}{args_digest}{args or ''}{payload or ''}"
-    )
-    return blake2b(previous + text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
-
-
-def rehash(previous: bytes, record: Record) -> bytes:
-    return record_hash(
-        previous,
-        record.seq,
-        record.epoch,
-        record.generation,
-        record.key,
-        record.kind,
-        record.name,
-        record.attempt,
-        record.tick,
-        record.at,
-        record.took,
-        record.args_digest,
-        record.args,
-        record.payload,
-    )
-
-
-def row_digest(row: RunRow) -> str:
-    """The digest of what only the owner writes into a run's row. No part has a NUL, so they cannot run together."""
-    text = "\0".join(
-        (
-            row.id,
-            row.thread_id,
-            row.agent,
-            row.nonce,
-            row.parent_id or "",
-            row.queue,
-            row.queue_key,
-            f"{row.created_at} {row.updated_at} {row.generation} {row.epoch} {row.head_seq} {row.head_hash.hex()} "
-            f"{row.priority} {row.wake_at}",
-            row.status,
-            row.input_digest,
-            encode_sorted(row.reason) if row.reason is not None else "",
-            encode_sorted(row.summary) if row.summary else "",
-        )
-    )
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def seal_row(row: RunRow) -> RunRow:
-    """Give a row that nobody has seen yet the digest that fits it."""
-    object.__setattr__(row, "digest", row_digest(row))
-    return row
+from holdfast.journal.chain import first_hash, rehash, row_digest
+from holdfast.model import Mail, Message, QuestionRow, Record, RunId, RunRow, ThreadId
 
 
 def check_row(row: RunRow) -> None:
@@ -108,25 +26,58 @@ def check_row(row: RunRow) -> None:
 
 
 def check_records(row: RunRow, records: Sequence[Record]) -> None:
-    """Raise CorruptJournal unless the records are the gapless chain that the row's head names."""
-    previous = first_hash(row.id, row.nonce)
-    for expected_seq, record in enumerate(records, start=1):
-        if record.seq != expected_seq:
-            raise _broken(row, expected_seq, f"record {expected_seq} is missing")
-        if rehash(previous, record) != record.hash:
-            raise _broken(row, record.seq, "the record does not fit its hash")
-        previous = record.hash
-    if len(records) != row.head_seq:
-        raise _broken(row, len(records) + 1, f"the journal has {len(records)} records, the run says {row.head_seq}")
-    if previous != row.head_hash:
-        raise _broken(row, row.head_seq, "the last record is not the one that the run's row names")
+    """Raise CorruptJournal unless the records are the gapless chain that the row's head names.
+
+    All of them, or what a resume reads of a run with turns: the prologue, and what follows on the last checkpoint. The
+    ends of these stretches are in the row.
+    """
+    chain = Chain(row)
+    chain.check(records)
+    chain.end()
+
+
+class Chain:
+    """The same for a journal that is read in pages."""
+
+    def __init__(self, row: RunRow) -> None:
+        self._row = row
+        self._previous = first_hash(row.id, row.nonce)
+        self.seq = 0  #: of the last record that was checked
+
+    def check(self, records: Sequence[Record]) -> None:
+        """The next records; raises at the first that is not what was written."""
+        row, previous, seq = self._row, self._previous, self.seq
+        cut = row.cut
+        for record in records:
+            if cut is not None and seq == cut.prologue:
+                if previous != cut.prologue_hash:
+                    raise _broken(row, seq, "the last record of the prologue is not the one that the run's row names")
+                if record.seq == cut.seq:
+                    seq, previous = cut.seq - 1, cut.before
+            seq += 1
+            if record.seq != seq:
+                raise _broken(row, seq, f"record {seq} is missing")
+            if cut is not None and seq == cut.seq and previous != cut.before:
+                raise _broken(row, seq, "the record before the checkpoint is not the one that the run's row names")
+            if rehash(previous, record) != record.hash:
+                raise _broken(row, record.seq, "the record does not fit its hash")
+            previous = record.hash
+        self._previous, self.seq = previous, seq
+
+    def end(self) -> None:
+        """There are no more."""
+        row = self._row
+        if self.seq != row.head_seq:
+            raise _broken(row, self.seq + 1, f"the journal has {self.seq} records, the run says {row.head_seq}")
+        if self._previous != row.head_hash:
+            raise _broken(row, row.head_seq, "the last record is not the one that the run's row names")
 
 
 def check_blob(run_id: RunId, digest: str, data: bytes | None) -> bytes:
     """The data, if it is what the digest says."""
     if data is None:
         raise CorruptJournal(f"Run {run_id}: blob {digest} is missing.", run_id=run_id)
-    if blob_digest(data) != digest:
+    if blob_digest(data) != digest[:32]:
         raise CorruptJournal(f"Run {run_id}: blob {digest} was changed or damaged.", run_id=run_id)
     return data
 
@@ -163,6 +114,25 @@ def check_question(question: QuestionRow) -> None:
             f"`{hint('verify', question.run_id)}` shows whether the run is sound.",
             run_id=question.run_id,
         )
+
+
+def message_digest(thread_id: ThreadId, body: str, *, at: int, author: str, covers: int | None, dedup: str) -> str:
+    """The digest of a message, but for its number: the store gives that, when nobody else can."""
+    text = f"{len(thread_id)},{len(author)},{len(dedup)},{at},{covers}|{thread_id}{author}{dedup}{body}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def is_sound(message: Message) -> bool:
+    """Is the message what was said?"""
+    wanted = message_digest(
+        message.thread_id,
+        message.body,
+        at=message.at,
+        author=message.author,
+        covers=message.covers,
+        dedup=message.dedup,
+    )
+    return wanted == message.digest
 
 
 def _broken(row: RunRow, seq: int, what: str) -> CorruptJournal:

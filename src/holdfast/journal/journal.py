@@ -10,23 +10,27 @@ shares one batch: ten thousand effects at once are a few appends, not ten thousa
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.config import Settings
 from holdfast.errors import Unserialisable
-from holdfast.journal.blobs import spilled
-from holdfast.journal.drafts import Draft, OpenCall
-from holdfast.journal.integrity import record_hash, seal_row
-from holdfast.model import Append, Applied, Kind, Letter, Record, RunRow, Status
-from holdfast.store.contract import Store
+from holdfast.journal.blobs import STATE, Spills
+from holdfast.journal.chain import Draft, draft, linked, revised
+from holdfast.journal.checkpoints import TURN, turn_path
+from holdfast.journal.drafts import OpenCall, Streaming
+from holdfast.journal.heads import Heads, linked_turns
+from holdfast.journal.waiters import Waiters
+from holdfast.model import CUT, Append, Applied, Kind, Outgoing, RunRow, Status, following
+from holdfast.model.reasons import Reason
+from holdfast.store.contract import RunStore
 
 _BATCH = 250
 #: Kinds whose payload is a value that may be large; the other payloads are read when the journal is.
 _VALUES = frozenset({Kind.done, Kind.failed, Kind.finished})
+_STATE_LIMIT = 1000  # characters; a state is there in each turn, and mostly changes a little
 _OLD_US = 100_000
 _REMEMBERED = 1000  # effects
 _TURN_US = 5000  # the loop turns at least so often while a run that is alone commits on its thread
@@ -37,7 +41,7 @@ class Journal:
     """Appends to one run, as its owner. Lives on the event loop's thread."""
 
     def __init__(
-        self, store: Store, row: RunRow, settings: Settings, on_lost: Callable[[BaseException | None], None]
+        self, store: RunStore, row: RunRow, settings: Settings, on_lost: Callable[[BaseException | None], None]
     ) -> None:
         self.row = row
         self.store = store
@@ -47,19 +51,18 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._drafts: list[Draft] = []
         self._blobs: list[tuple[str, bytes]] = []
-        self._stored_blobs: set[str] = set()
+        self.spills = Spills()  #: its large values
+        self._heads = Heads()
         self._open: dict[str, OpenCall] = {}
         self._fresh_open: dict[str, OpenCall] = {}
         self._head_seq = row.head_seq
         self._head_hash = row.head_hash
-        self._durable_seq = row.head_seq
-        self.durable_hash = row.head_hash  #: of the last record that is known to be on disk
+        self.durable_seq = row.head_seq  #: the number of the last record that is known to be on disk
+        self.durable_hash = row.head_hash  #: of that record
         self.acted: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED)  #: effects that were begun: intent, key
         self._undurable_since_us = 0
         self._oldest_at = 0
-        self._waiters: list[tuple[int, int, list[asyncio.Future[None]]]] = []  # a heap, by what is to be on disk
-        self._waits = 0
-        self._unformed: list[asyncio.Future[None]] = []  # who waits for the batch that is formed next
+        self._waiters = Waiters(self._loop)
         self._is_forming = False  # it is formed in the next turn of the loop
         self._asked = 0  # how many have asked for it
         self._is_lone = False  # the last time nobody else did
@@ -70,13 +73,15 @@ class Journal:
         self._thawed: asyncio.Future[None] | None = None  # while the run is being parked
         self.lost = False
         self.ousted = False  #: it was lost, because the store has somebody else's word for it
-        self._is_abandoned = False
         self.summary: dict[str, Any] = dict(row.summary)
+        self.streams: Streaming | None = None  #: if bodies of this execution write, or of the last one did
 
     # what the run says
 
     def begin(self, call: OpenCall) -> None:
         """A call began. It costs no record unless it is still open when a batch is formed."""
+        if self.streams is not None:
+            self.streams.begun(call.key)
         self._open[call.key] = self._fresh_open[call.key] = call
         self._said += 1
         if not self._turn_scheduled:
@@ -123,24 +128,38 @@ class Journal:
         soon: bool = True,
     ) -> None:
         """One more record. Not `soon`: it is written with what follows at once, and with nothing before that."""
+        if self.streams is not None:
+            if kind != Kind.noted:
+                self.streams.told(kind, key, payload)
+            elif key in self._fresh_open:  # it began before something is said of it
+                self._write_started()
         limit = self._settings.inline_limit
         if payload is not None and len(payload) > limit and kind in _VALUES:
-            payload = self._spill(payload, f"the result of {key}")
+            payload = self._spill(payload, f"the result of {key}", f"result {name}")
         if args is not None and len(args) > limit:
-            args = self._spill(args, f"the arguments of {key}")
+            args = self._spill(args, f"the arguments of {key}", f"args {name}")
         at = now_us()
         if not self._drafts:
             self._oldest_at = at
             if not self._undurable_since_us:
                 self._undurable_since_us = monotonic_us()
-        self._drafts.append((kind, key, name, attempt, tick, at, took, digest, args, payload))
+        self._drafts.append((key, kind, name, attempt, tick, at, took, digest, args, payload))
         self._said += 1
         if not soon:
             return
         if len(self._drafts) >= _BATCH or at - self._oldest_at > _OLD_US:
-            self._form_and_submit(urgent=False)
+            self.flush(urgent=False)
         elif not self._turn_scheduled:
             self._schedule_turn()
+
+    def checkpoint(self, turn: int, *, state: str, shape: str, past: str, mail: int) -> None:
+        """A turn begins: what follows is part of it. What is open, timeouts of the prologue, was begun before."""
+        self._write_started()
+        self.spills.begin_turn()
+        if len(state) > _STATE_LIMIT:
+            state = self._spill(state, f"the state of turn {turn}", STATE)
+        self._heads.add(len(self._drafts), mail)
+        self.add(Kind.checkpoint, turn_path(turn), TURN, digest=shape, args=state, payload=past)
 
     def check_size(self, text: str, what: str) -> None:
         """Refuse a value that is too large to store, before anything depends on it."""
@@ -155,7 +174,7 @@ class Journal:
     @property
     def backlogged(self) -> bool:
         """Too much is not on disk yet; the next call has to wait."""
-        undurable = self._head_seq - self._durable_seq + len(self._drafts)
+        undurable = self._head_seq - self.durable_seq + len(self._drafts)
         if undurable >= self._settings.backlog_records:
             return True
         return (
@@ -166,7 +185,7 @@ class Journal:
 
     async def wait_backlog(self) -> None:
         """Wait until what is un-durable is within bounds again."""
-        self._form_and_submit(urgent=True)
+        self.flush(urgent=True)
         await self._wait_durable(self._head_seq - self._settings.backlog_records // 2)
 
     async def barrier(self, *, inline: bool = False) -> None:
@@ -185,16 +204,14 @@ class Journal:
             return
         append = self._form()
         if append is not None:
-            if self._durable_seq == append.base_seq:
-                applied = self.store.commit_inline(append)
-                if applied is not None:
-                    self._acknowledged(append, applied)
-                    append = None
-                else:
-                    append = await self._send_alone(append)
-            if append is not None:
+            lone: Awaitable[None] | bool = False
+            if self.durable_seq == append.base_seq:
+                lone = self.store.commit_alone(append, lambda result: self._acknowledged(append, result))
+            if lone is False:
                 self._submit(append, urgent=True)
-        if self._durable_seq < self._head_seq or self.lost:
+            elif lone is not True:
+                await lone
+        if self.durable_seq < self._head_seq or self.lost:
             await self._wait_durable(self._head_seq)
 
     def _formed(self) -> asyncio.Future[None] | None:
@@ -202,16 +219,14 @@ class Journal:
 
         Those share a batch who ask in the same turn of the loop.
         """
-        if self._is_lone and not self._asked and self._durable_seq == self._head_seq:
+        if self._is_lone and not self._asked and self.durable_seq == self._head_seq:
             append = self._form()  # there is one branch, as it seems, and nobody to wait for
             if append is not None:
                 self._submit(append, urgent=True)
             return self._durable(self._head_seq)
         self._asked += 1
-        waiter = self._new_waiter()
-        self._unformed.append(waiter)
         self._form_soon()
-        return waiter
+        return self._waiters.until_next()
 
     def _form_soon(self) -> None:
         if not self._is_forming:
@@ -221,34 +236,10 @@ class Journal:
     def _form_for_all(self) -> None:
         self._is_forming = False
         self._is_lone, self._asked = self._asked == 1, 0
-        if self._unformed and self._thawed is None and not self.lost:
-            self._form_and_submit(urgent=True)
-            self._number_waiters()  # nothing was left to say: they wait for what is under way
-            self._wake_waiters()
-
-    def _number_waiters(self) -> None:
-        """Those who asked for a batch wait for its last record."""
-        if self._unformed:
-            self._add_waiters(self._head_seq, self._unformed)
-            self._unformed = []
-
-    def _add_waiters(self, seq: int, waiters: list[asyncio.Future[None]]) -> None:
-        self._waits += 1  # whoever asked first is woken first
-        heapq.heappush(self._waiters, (seq, self._waits, waiters))
-
-    def _wake_waiters(self) -> None:
-        while self._waiters and self._waiters[0][0] <= self._durable_seq:
-            for waiter in heapq.heappop(self._waiters)[2]:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-    async def _send_alone(self, append: Append) -> Append | None:
-        """Have the store commit an append by itself; the append, if it does not do that now."""
-        sending = self.store.submit_alone(append, lambda result: self._acknowledged(append, result))
-        if sending is None:
-            return append
-        await sending
-        return None
+        if self._waiters.asks and self._thawed is None and not self.lost:
+            self.flush(urgent=True)
+            self._waiters.number(self._head_seq)  # nothing was left to say: they wait for what is under way
+            self._waiters.wake(self.durable_seq)
 
     async def _wait_durable(self, seq: int) -> None:
         waiter = self._durable(seq)
@@ -256,23 +247,14 @@ class Journal:
             await waiter
 
     def _durable(self, seq: int) -> asyncio.Future[None] | None:
-        if self._durable_seq >= seq and not self.lost:
+        if self.durable_seq >= seq and not self.lost:
             return None
-        waiter = self._new_waiter()
-        self._add_waiters(seq, [waiter])
-        return waiter
-
-    def _new_waiter(self) -> asyncio.Future[None]:
-        """Of a run that was lost nothing more gets to the disk: whoever waits for it is torn down, now or soon."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        if self._is_abandoned:
-            waiter.cancel()
-        return waiter
+        return self._waiters.until(seq)
 
     # the end of an execution
 
     async def park(
-        self, status: Status, reason: dict[str, Any], *, wake_at: int | None, mail: int, drops_open: bool = False
+        self, status: Status, reason: Reason, *, wake_at: int | None, mail: int, drops_open: bool = False
     ) -> Applied:
         """Write what is pending together with a status to wait in, and give the run up, if it has seen all its mail.
 
@@ -282,11 +264,11 @@ class Journal:
         if drops_open:
             self._open.clear()
         else:
-            for call in self._fresh_open.values():
-                call.written = True
-                self.add_started(call)
+            self._write_started()
         self._fresh_open.clear()
         drafts, blobs, head, row = list(self._drafts), list(self._blobs), (self._head_seq, self._head_hash), self.row
+        heads, cut = self._heads.taken(), self.summary.get(CUT)
+        self._heads.give_back(heads, 0)
         append = self._form(status=status, reason=reason, wake_at=wake_at, release=True, mail=mail)
         if append is None:
             return Applied.fenced
@@ -301,40 +283,40 @@ class Journal:
             self._blobs[:0] = blobs
             self._head_seq, self._head_hash = head
             self.row = row
+            if heads:
+                self._heads.give_back(heads, len(drafts))
+                self.summary.pop(CUT)
+                self.summary |= {} if cut is None else {CUT: cut}
             if self._drafts and not self._turn_scheduled:
                 self._schedule_turn()
-            if self._unformed:
+            if self._waiters.asks:
                 self._form_soon()
         return applied
 
     async def finish(
         self,
         status: Status,
-        reason: dict[str, Any] | None = None,
+        reason: Reason | None = None,
         *,
         wake_at: int | None = None,
-        tell: Letter | None = None,
+        outgoing: Outgoing | None = None,
         inline: bool = False,
     ) -> bool:
         """Write what is pending together with the run's new status, and give the run up.
 
-        True once it is durable; False if the run was lost to another owner. `tell` is sent with it. `inline` as for
+        True once it is durable; False if the run was lost to another owner. `outgoing` is sent with it. `inline` as for
         `barrier`.
         """
         self._open.clear()
         self._fresh_open.clear()
-        append = self._form(status=status, reason=reason, wake_at=wake_at, release=True, tell=tell)
+        append = self._form(status=status, reason=reason, wake_at=wake_at, release=True, outgoing=outgoing)
         if append is None:
             return False
-        if inline and tell is None and self._durable_seq == append.base_seq:
-            applied = self.store.commit_inline(append)
-            if applied is not None:
-                self._acknowledged(append, applied)
-                return applied is Applied.committed
-        return await self._decided(append) is Applied.committed
+        is_lone = inline and self.durable_seq == append.base_seq
+        return await self._decided(append, is_lone=is_lone) is Applied.committed
 
-    async def _decided(self, append: Append) -> Applied:
-        """Submit, and wait for what becomes of it."""
+    async def _decided(self, append: Append, *, is_lone: bool = False) -> Applied:
+        """Have it committed, and wait for what becomes of it."""
         decided: asyncio.Future[Applied] = self._loop.create_future()
 
         def acknowledged(result: Applied | BaseException) -> None:
@@ -346,13 +328,12 @@ class Journal:
             else:
                 decided.set_result(result)
 
-        self.store.submit(append, acknowledged, urgent=True)
-        return await decided
-
-    @property
-    def durable_seq(self) -> int:
-        """The number of the last record that is known to be on disk."""
-        return self._durable_seq
+        lone = self.store.commit_alone(append, acknowledged) if is_lone else False
+        if lone is False:
+            self.store.submit(append, acknowledged, urgent=True)
+        elif lone is not True:
+            await lone
+        return decided.result() if decided.done() else await decided
 
     def oust(self) -> None:
         """Somebody else has the run."""
@@ -361,30 +342,24 @@ class Journal:
 
     def abandon(self) -> None:
         """Write nothing more: the run belongs to somebody else, or its process is going away."""
-        self.lost = self._is_abandoned = True
+        self.lost = True
         self._drafts.clear()
         self._fresh_open.clear()
         self._open.clear()
-        self._fail_waiters()
+        self._waiters.abandon()
 
     def let_go(self) -> None:
-        """Nobody is to be told that the run was lost."""
+        """Nobody is to be told that the run was lost, and nobody writes."""
         self._on_lost = lambda _: None
-
-    def _fail_waiters(self) -> None:
-        for waiters in (self._unformed, *(waiters for _, _, waiters in self._waiters)):
-            for waiter in waiters:
-                waiter.cancel()
-        self._unformed.clear()
-        self._waiters.clear()
+        self.streams = None
 
     # batches
 
-    def _spill(self, text: str, what: str) -> str:
+    def _spill(self, text: str, what: str, sort: str) -> str:
+        """`sort`: values of the same sort are often alike, so one is stored as the difference to the last."""
         self.check_size(text, what)
-        reference, blob = spilled(text)
-        if blob[0] not in self._stored_blobs:
-            self._stored_blobs.add(blob[0])
+        reference, blob = self.spills.spill(text, sort)
+        if blob is not None:
             self._blobs.append(blob)
         return reference
 
@@ -407,105 +382,93 @@ class Journal:
             self._loop.call_soon(self._turn)
         else:
             self._turn_scheduled = False
-            self._form_and_submit(urgent=False)
+            self.flush(urgent=False)
 
-    def _form_and_submit(self, *, urgent: bool) -> None:
-        if self._thawed is not None:
-            return  # if the run is not parked after all, what was said meanwhile is written then
-        append = self._form()
-        if append is not None:
-            self._submit(append, urgent=urgent)
+    def flush(self, *, urgent: bool) -> int:
+        """Have everything said so far appended, without waiting; the number of its last record."""
+        if self._thawed is None:  # if the run is not parked after all, what was said meanwhile is written then
+            append = self._form()
+            if append is not None:
+                self._submit(append, urgent=urgent)
+        return self._head_seq
 
     def _form(
         self,
         *,
         status: Status | None = None,
-        reason: dict[str, Any] | None = None,
+        reason: Reason | None = None,
         wake_at: int | None = None,
         release: bool = False,
         mail: int | None = None,
-        tell: Letter | None = None,
+        outgoing: Outgoing | None = None,
     ) -> Append | None:
         """Give the drafts their numbers and hashes."""
         if self._fresh_open:
-            for call in self._fresh_open.values():
-                call.written = True
-                self.add_started(call)
-            self._fresh_open.clear()
+            self._write_started()
         if (not self._drafts and status is None) or self.lost:
             return None
-        epoch, generation = self.row.epoch, self.row.generation
-        base_seq, base_hash = self._head_seq, self._head_hash
-        seq, previous = base_seq, base_hash
-        records = []
-        for kind, key, name, attempt, tick, at, took, digest, args, payload in self._drafts:
-            seq += 1
-            previous = record_hash(
-                previous, seq, epoch, generation, key, kind, name, attempt, tick, at, took, digest, args, payload
-            )
-            records.append(
-                Record(
-                    seq, epoch, generation, key, kind, name, attempt, tick, at, took, digest, args, payload, previous
-                )
-            )
+        row, base_seq, base_hash = self.row, self._head_seq, self._head_hash
+        turn = row.turn
+        if self._heads:
+            heads = self._heads.taken()
+            records, cut = linked_turns(self._drafts, heads, row, head_seq=base_seq, head_hash=base_hash)
+            self.summary[CUT] = cut.plain()
+            turn += len(heads)
+        else:
+            records = linked(self._drafts, epoch=row.epoch, turn=turn, head_seq=base_seq, head_hash=base_hash)
         self._drafts.clear()
-        self._head_seq, self._head_hash = seq, previous
-        if self._unformed:
-            self._number_waiters()
-        row = self.row
-        self.row = seal_row(
-            RunRow(
-                row.id,
-                row.thread_id,
-                row.agent,
-                row.nonce,
-                row.parent_id,
-                row.queue,
-                row.queue_key,
-                row.priority,
-                row.created_at,
-                now_us(),
-                status or row.status,
-                reason if status else row.reason,
-                wake_at,
-                generation,
-                epoch,
-                seq,
-                previous,
-                row.input_digest,
-                dict(self.summary),
-                row.owner,
-                row.claims,
-                row.mail,
-                "",
-            )
+        if records:
+            self._head_seq, self._head_hash = records[-1].seq, records[-1].hash
+        self._waiters.number(self._head_seq)
+        self.row = revised(
+            row,
+            updated_at=now_us(),
+            status=following(row.status, status) if status is not None else row.status,
+            reason=reason if status else row.reason,
+            wake_at=wake_at,
+            turn=turn,
+            head_seq=self._head_seq,
+            head_hash=self._head_hash,
+            summary=dict(self.summary),
         )
         blobs, self._blobs = tuple(self._blobs), []
-        return Append(self.row, base_seq, base_hash, tuple(records), blobs, release, mail, tell)
+        return Append(self.row, base_seq, base_hash, records, blobs, release, mail, outgoing)
 
-    def add_started(self, call: OpenCall) -> None:
+    def _write_started(self) -> None:
+        """Calls that have begun, and are written nowhere, are."""
         limit = self._settings.inline_limit
-        args = call.args
-        if args is not None and len(args) > limit:
-            args = self._spill(args, f"the arguments of {call.key}")
-        self._drafts.append(
-            (Kind.started, call.key, call.name, call.attempt, 0, call.at, 0, call.args_digest, args, call.payload)
-        )
+        for call in self._fresh_open.values():
+            call.written = True
+            args = call.args
+            if args is not None and len(args) > limit:
+                args = self._spill(args, f"the arguments of {call.key}", f"args {call.name}")
+            self._drafts.append(
+                draft(
+                    Kind.started,
+                    call.name,
+                    key=call.key,
+                    attempt=call.attempt,
+                    at=call.at,
+                    args_digest=call.args_digest,
+                    args=args,
+                    payload=call.payload,
+                )
+            )
+        self._fresh_open.clear()
 
     def _submit(self, append: Append, *, urgent: bool) -> None:
         self.store.submit(append, lambda result: self._acknowledged(append, result), urgent=urgent)
 
     def _acknowledged(self, append: Append, result: Applied | BaseException) -> None:
         if result is Applied.committed:
-            if append.row.head_seq > self._durable_seq:
-                self._durable_seq, self.durable_hash = append.row.head_seq, append.row.head_hash
+            if append.row.head_seq > self.durable_seq:
+                self.durable_seq, self.durable_hash = append.row.head_seq, append.row.head_hash
                 for record in append.records:
                     if record.kind == Kind.intent:
                         self.acted.append((record.seq, record.key))
-            undurable = self._head_seq > self._durable_seq or self._drafts
+            undurable = self._head_seq > self.durable_seq or self._drafts
             self._undurable_since_us = monotonic_us() if undurable else 0
-            if self._waiters:
-                self._wake_waiters()
+            self._waiters.wake(self.durable_seq)
             return
         if not self.lost and result is not Applied.unread:
             self.lost = True

@@ -8,7 +8,7 @@ each list is cut short as it is looked at, from its end.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 
 class Recorded(Protocol):
@@ -24,9 +24,21 @@ class Recorded(Protocol):
     def branch(self) -> str: ...
 
 
+R = TypeVar("R", bound=Recorded)
+
+
 def is_unasked(entry: Recorded) -> bool:
     """Is it an effect that nobody has asked for, and of which no person has said what became of it?"""
     return entry.is_effect and not entry.claimed and entry.given is None
+
+
+def last_unclaimed(entries: list[R] | None) -> R | None:
+    """The last of these that nobody has asked for; the others are cut off."""
+    while entries:
+        if not entries[-1].claimed:
+            return entries[-1]
+        entries.pop()
+    return None
 
 
 def may_be(entry: Recorded, branch: str, name: str, digest: str, *, reappeared: Container[str]) -> bool:

@@ -6,10 +6,11 @@ from enum import StrEnum
 from typing import Literal
 
 from holdfast.base.data import data
+from holdfast.model import Proof
 
 #: Proofs that a former owner cannot act any more. An expired lease alone is none: the process may only sleep. Nor is a
 #: session that another machine lost: it may only be cut off.
-PROVEN = frozenset({"lock", "boot", "released"})
+PROVEN = frozenset({Proof.lock, Proof.boot, Proof.released})
 
 CANCELLED = "cancelled"  #: instead of a person's verdict: nobody is asked any more
 

@@ -3,18 +3,25 @@
 A call is matched by branch, name and the digest of its arguments first; so a step that was inserted, removed or moved
 costs nothing but itself. Effects are stricter: one without a record may run only if no recorded effect is left over
 that it might be, under another name or with other arguments.
+
+Of a run with turns the prologue and the last turn are here. What the code makes no more in the prologue is passed by
+when the loop is reached; but an effect with the name and arguments of one of those has moved into the loop.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.journal.checkpoints import Past, turn_path, without_turn
 from holdfast.journal.evidence import KEPT
-from holdfast.journal.leftovers import Leftovers, is_unasked, may_be
-from holdfast.model import OUTCOMES, Kind, Record, RunRow, Status
+from holdfast.journal.leftovers import Leftovers, is_unasked, last_unclaimed, may_be
+from holdfast.journal.outside import Outside
+from holdfast.journal.patches import Patches
+from holdfast.model import OUTCOMES, Kind, NoteKind, Record
+from holdfast.model.plans import PLAN
 
 #: Records that the tick engine does not deliver: the code learns them in another way.
 _INLINE_PREFIX = "hf."
@@ -26,17 +33,20 @@ CHILD_ENDED = "hf:ended"
 #: What the code may take longer than it did, until it cancels a call that it had cancelled.
 PATIENCE_S = 10.0
 #: Notes that a resume needs to know.
-_FLAGS = frozenset({"usage", "paused", "cancel", "refused", "unheeded", "held", "blocked", "moved"})
+_ACTS = frozenset(
+    {NoteKind.paused, NoteKind.cancel, NoteKind.unheeded, NoteKind.requeued, NoteKind.blocked, NoteKind.moved}
+)
+_FLAGS = _ACTS | {NoteKind.usage, NoteKind.refused, NoteKind.held, NoteKind.budget, NoteKind.guarded}
 #: Notes that are made once.
-_ONCE = frozenset({"own timer", "outside"})
+_ONCE = frozenset({NoteKind.own_timer, NoteKind.outside})
 #: Records that say nothing about a call.
-_NO_CALL = frozenset({Kind.patched, Kind.noted, Kind.finished, Kind.reopened})
+_NO_CALL = frozenset({Kind.patched, Kind.noted, Kind.finished, Kind.reopened, Kind.checkpoint})
 
 
 def branch_of(key: str) -> str:
-    """The branch that a call's key names; explicit keys belong to the root."""
-    if key.startswith("key:"):
-        return ""
+    """The branch that a call's key names; explicit keys belong to the main line."""
+    if without_turn(key).startswith("key:"):
+        return key.partition("/")[0] if key[0] == "@" else ""
     return key.rpartition("/")[0]
 
 
@@ -62,6 +72,7 @@ class Entry:
         "first",
         "given",
         "held",
+        "intended",
         "intent",
         "is_effect",
         "is_unsure",
@@ -84,6 +95,7 @@ class Entry:
         self.is_effect = False
         self.child: str | None = None
         self.intent: Record | None = None  #: an intent whose outcome is not known
+        self.intended: Record | None = None  #: its first intent, whatever became of it
         self.doubted: Record | None = None  #: an intent of which it was ruled to fail, whatever became of it
         self.is_unsure = False  #: it was tried again, and may have happened before
         self.ended_in_doubt = False  #: that was its end, and the run was opened again: it is to be settled again
@@ -132,6 +144,12 @@ class Entry:
         return self.intent is not None and self.held is not None and self.outcome is None and self.given is None
 
     @property
+    def idempotency_key(self) -> str | None:
+        """Of an effect, as its intent has it: that of a copied call is not this run's own."""
+        said = self.intended
+        return None if said is None else str(json.loads(said.payload or "{}")["idempotency_key"])
+
+    @property
     def evidence(self) -> dict[str, Any]:
         """What is known of the attempt that a person was asked about: taking the run up again does not change it."""
         note = json.loads(self.held.payload or "{}") if self.held is not None else {}
@@ -141,12 +159,20 @@ class Entry:
 class Replay:
     """What the journal can answer, and what of it was asked for so far."""
 
-    def __init__(self, records: Sequence[Record], *, generation: int, code: str) -> None:
+    def __init__(self, records: Sequence[Record], *, turn: int, code: str) -> None:
         self.code = code
         self.entries: dict[str, Entry] = {}
-        self.patches: set[str] = set()
+        self.turn = turn  #: that the journal ends in; from the loop on, the one that the run is in
+        self.checkpoint: Record | None = None  #: at its head
+        self._read_up_to = 0  # mail that is not in the journal any more
+        self._unread: frozenset[int] = frozenset()
+        self._moved: dict[tuple[str, str], Entry] = {}  # effects of the prologue that the code does not make any more
+        self.patches = Patches()
+        self.patches.is_closed = turn > 0
         self.consumed_mail: set[int] = set()  #: mail that a record acted on
         self.claims: list[tuple[int, int, str]] = []  #: (epoch, when, proof that the former owner is gone)
+        self.plan: dict[str, Any] | None = None  #: as it was at the head of the turn
+        self.outside = Outside()  #: what guards found
         self.usage: dict[str, list[dict[str, Any]]] = {}  #: what calls used, by key
         self.paused = False
         self.cancel: dict[str, Any] | None = None  #: who asked for the run to be cancelled, and why
@@ -154,15 +180,16 @@ class Replay:
         self.reopened = 0  #: the number of the last outcome before the run was opened again
         self.told: set[str] = set()  #: notes that are not made again
         self.last_tick = 0
-        self.reappeared: set[str] = {""}
+        self.reappeared: set[str] = {"", turn_path(turn)}
         self.attempted: dict[str, list[str]] = {}
         superseded = {
             seq for r in records if r.kind == Kind.reopened for seq in json.loads(r.payload or "{}")["superseded"]
         }
         codes: dict[int, str] = {}
         entries = self.entries
+        parts = {0, turn}
         for record in records:
-            is_new = record.key not in entries and record.generation == generation
+            is_new = record.key not in entries and record.turn in parts
             if record.kind == Kind.done and is_new and record.seq not in superseded:
                 # By far the most are calls with one record: here without a detour.
                 entry = entries[record.key] = Entry(record, codes.get(record.epoch, ""))
@@ -170,27 +197,33 @@ class Replay:
                 entry.attempt = record.attempt
                 self.last_tick = max(self.last_tick, record.tick)
             elif record.kind in (Kind.created, Kind.claimed):
-                codes[record.epoch], proof = _claim(record.payload or "{}")
+                codes[record.epoch], proof, accepts = _claim(record.payload or "{}")
+                if accepts:
+                    self.outside.accept(json.loads(record.payload or "{}"))
                 if record.kind == Kind.claimed:
                     self.claims.append((record.epoch, record.at, proof))
-            elif record.generation == generation and record.kind not in _NO_CALL:
+            elif record.turn in parts and record.kind not in _NO_CALL:
                 self._take(record, superseded=record.seq in superseded, code=codes.get(record.epoch, ""))
-            elif record.kind == Kind.patched:
-                self.patches.add(record.name)
+            elif record.kind == Kind.patched and record.turn in parts:
+                self.patches.take([record.name], in_loop=record.turn > 0)
+            elif record.kind == Kind.checkpoint and record.turn == turn:
+                codes[record.epoch] = self._take_checkpoint(record)
             elif record.kind == Kind.reopened:
                 self.cancel, self.paused = None, False
                 self.reopened = max((e.outcome.seq for e in entries.values() if e.outcome is not None), default=0)
             elif record.kind == Kind.noted and record.name in _FLAGS:
-                self._take_flag(record, is_current=record.generation == generation)
+                self._take_flag(record, is_current=record.turn in parts)
             elif record.kind == Kind.noted and record.name in _ONCE:
                 self.told.add(record.name)
         self.delivered_count = 0  #: how many outcomes were delivered in a tick
         self.has_answers = False  #: to calls that the code makes
-        self._unclaimed = len(entries)
+        self.unclaimed = len(entries) + (turn > 0)  #: calls that the code has not made again, and its loop
         for key, entry in entries.items():
             self.delivered_count += entry.has_tick
             if entry.outcome is not None and not entry.name.startswith(_INLINE_PREFIX):
                 self.has_answers = True
+            if entry.name == PLAN and entry.outcome is not None and entry.outcome.args:
+                self.consumed_mail.update(json.loads(entry.outcome.args)["mail"])
             if entry.name == _INTERRUPT:
                 self.consumed_mail.add(int(entry.digest))
             # A wait that the code gave up leaves what it was given for the next one.
@@ -199,7 +232,7 @@ class Replay:
                 self.consumed_mail.add(number)
             if key.endswith(_UNDO) and key.removesuffix(_UNDO) in entries:
                 entry.claimed = entry.delivered = True  # it is part of settling that call; no call of the code
-                self._unclaimed -= 1
+                self.unclaimed -= 1
 
     @functools.cached_property
     def _by_digest(self) -> dict[tuple[str, str, str], list[Entry]]:
@@ -213,6 +246,18 @@ class Replay:
                 found.setdefault((entry.branch, entry.name, entry.digest), []).append(entry)
         return found
 
+    def _take_checkpoint(self, record: Record) -> str:
+        past = Past.read(record)
+        self.checkpoint = record
+        self.patches.take(past.patches, in_loop=True)
+        self.told |= set(past.told)
+        self.last_tick = max(self.last_tick, past.tick)
+        self.cancel = past.cancel
+        self._unread = frozenset(past.unread)
+        self.plan = past.plan
+        self.outside.see(record.seq, past.outside or {})
+        return past.code
+
     def _take_flag(self, record: Record, *, is_current: bool) -> None:
         """What is noted and not only told to people."""
         note = json.loads(record.payload or "{}")
@@ -221,18 +266,20 @@ class Replay:
         if "seized" in note:  # it was taken from its owner: that proves no more than what was known of the owner
             self.claims.append((record.epoch, record.at, note["seized"]))
         match record.name:
-            case "usage":
+            case NoteKind.usage:
                 self.usage.setdefault(record.key, []).append(note)
-            case "paused":
+            case NoteKind.paused:
                 self.paused = note["on"]
-            case "cancel":
+            case NoteKind.cancel:
                 self.cancel, self.paused = note, False
-            case "held":
+            case NoteKind.held:
                 if is_current and (entry := self.entries.get(record.key)) is not None:
                     entry.held = record
-            case "unheeded" | "blocked" | "moved":
+            case NoteKind.unheeded | NoteKind.blocked | NoteKind.moved | NoteKind.budget:
                 pass
-            case _:
+            case NoteKind.requeued | NoteKind.guarded:
+                self.outside.take(record.seq, record.name, note)
+            case NoteKind.refused:
                 self.refusals[record.key] = self.refusals.get(record.key, 0) + 1
 
     def _take(self, record: Record, *, superseded: bool, code: str) -> None:
@@ -266,6 +313,7 @@ class Replay:
             case Kind.intent:
                 entry.is_effect = True
                 entry.intent = record
+                entry.intended = entry.intended or record
                 if record.args is not None:
                     entry.args, entry.digest = record.args, record.args_digest
                 entry.given = entry.doubted = entry.held = None
@@ -288,6 +336,55 @@ class Replay:
             case _:
                 raise AssertionError(f"unknown kind {record.kind}")
 
+    def ask_cancel(self, note: dict[str, Any]) -> None:
+        """Somebody asked for the run to be cancelled, just now."""
+        self.cancel = note
+
+    def read_mail_up_to(self, number: int) -> None:
+        """So much mail was read before the turn, and is not in the journal that was loaded."""
+        self._read_up_to = number
+
+    def is_consumed(self, mail: int) -> bool:
+        """Was a piece of mail acted on, by a record?"""
+        return mail in self.consumed_mail or (mail <= self._read_up_to and mail not in self._unread)
+
+    # turns
+
+    @property
+    def is_closed(self) -> bool:
+        """Had the loop begun, and has this execution not come to it? Then nothing new can be before it."""
+        return self.patches.is_closed
+
+    def enter_loop(self) -> None:
+        """The code has come to its loop, which had begun: what it makes no more of the prologue is passed by."""
+        self.unclaimed -= 1
+        self._leave_prologue(e for e in self.entries.values() if not e.first.turn)
+
+    def begin_turn(self, turn: int) -> None:
+        """The next turn begins: what was recorded before it does not answer any more."""
+        if not self.turn:
+            self._leave_prologue(self.entries.values())
+        self.turn = turn
+        self.unclaimed = 0
+        self._drop_indices()
+        self.patches.begin_part()
+        self.entries, self.usage, self.refusals, self.attempted = {}, {}, {}, {}
+        self.consumed_mail = set()
+        self.reappeared = {"", turn_path(turn)}
+
+    def _leave_prologue(self, entries: Iterable[Entry]) -> None:
+        for entry in list(entries):
+            if not entry.claimed:
+                if is_unasked(entry):
+                    self._moved[entry.name, entry.digest] = entry
+                self._claimed(entry)
+        self._drop_indices()
+        self.patches.begin_part()
+
+    def _drop_indices(self) -> None:
+        for index in ("_by_digest", "_leftovers"):
+            self.__dict__.pop(index, None)
+
     # claiming
 
     def claim(self, branch: str, name: str, digest: str, *, key: str) -> tuple[Entry | None, bool]:
@@ -301,7 +398,7 @@ class Replay:
             expected = None
         if expected is not None and expected.digest == digest:
             return self._claimed(expected), True
-        entry = _last_unclaimed(self._by_digest.get((branch, name, digest)))
+        entry = last_unclaimed(self._by_digest.get((branch, name, digest)))
         if entry is not None:
             return self._claimed(entry), True
         if expected is not None and expected.code == self.code:
@@ -317,7 +414,7 @@ class Replay:
 
     def _claimed(self, entry: Entry) -> Entry:
         entry.claimed = True
-        self._unclaimed -= 1
+        self.unclaimed -= 1
         return entry
 
     def pass_by(self, entry: Entry) -> None:
@@ -325,23 +422,25 @@ class Replay:
         if not entry.claimed:
             self._claimed(entry)
 
-    @property
-    def has_unclaimed(self) -> bool:
-        return self._unclaimed > 0
-
     @functools.cached_property
     def _leftovers(self) -> Leftovers:
         return Leftovers(self.entries.values(), self.reappeared)
 
     def has_left_over(self, branch: str, name: str, digest: str) -> bool:
         """Is a recorded effect left over that a new effect of this branch might be?"""
-        return self._unclaimed > 0 and self._leftovers.has_any(branch, name, digest)
+        return (name, digest) in self._moved or (self.unclaimed > 0 and self._leftovers.has_any(branch, name, digest))
+
+    @property
+    def has_moved(self) -> bool:
+        """Are there effects of the prologue that the code makes no more? It may make them in the loop."""
+        return bool(self._moved)
 
     def left_over_effects(self, branch: str, name: str, digest: str) -> list[Entry]:
         """Recorded effects that a new effect of this branch might be, under another name or with other arguments."""
         if not self.has_left_over(branch, name, digest):
             return []
-        return [
+        moved = [self._moved[name, digest]] if (name, digest) in self._moved else []
+        return moved + [
             e
             for e in self.entries.values()
             if is_unasked(e) and may_be(e, branch, name, digest, reappeared=self.reappeared)
@@ -366,7 +465,7 @@ class Replay:
     @property
     def has_left_calls(self) -> bool:
         """Does the journal have calls of the agent that were not asked for yet, in any branch?"""
-        return self._unclaimed > 0 and any(
+        return self.unclaimed > 0 and any(
             not e.claimed and not e.name.startswith(_INLINE_PREFIX) for e in self.entries.values()
         )
 
@@ -384,22 +483,10 @@ class Replay:
 
 
 @functools.lru_cache(1024)
-def _claim(payload: str) -> tuple[str, str]:
-    """Code and proof of a claim; a worker writes the same text into all runs that it takes from the store."""
+def _claim(payload: str) -> tuple[str, str, bool]:
+    """Code and proof of a claim, and whether somebody accepts with it what changed outside.
+
+    A worker writes the same text into all runs that it takes from the store.
+    """
     note = json.loads(payload)
-    return note.get("code", ""), note.get("proof", "")
-
-
-def _last_unclaimed(entries: list[Entry] | None) -> Entry | None:
-    while entries:
-        if not entries[-1].claimed:
-            return entries[-1]
-        entries.pop()
-    return None
-
-
-def is_left_over(row: RunRow, entry: Entry) -> bool:
-    """Is the run blocked because its code no longer makes this call, of which it is not known whether it happened?"""
-    if row.status is not Status.blocked or entry.intent is None or entry.outcome is not None or entry.given is not None:
-        return False
-    return any(each.get("key") == entry.key for each in (row.reason or {}).get("recorded", ()))
+    return note.get("code", ""), note.get("proof", ""), bool(note.get("accepts"))

@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import gc
 import inspect
 from collections import deque
 from collections.abc import Container, Iterator
 from enum import Enum
-from types import CodeType
+from types import AsyncGeneratorType, CodeType
 from typing import Any, Protocol
 
 from holdfast.base.shields import Kept
@@ -36,8 +37,10 @@ class Branch(Protocol):
     """A task of a run, and whether it is in a durable call."""
 
     task: asyncio.Task[Any] | None
-    in_call: bool
     is_loose: bool  #: it is to be looked at
+
+    @property
+    def in_call(self) -> bool: ...
 
 
 class Stillness:
@@ -121,6 +124,10 @@ _INSIDE_CODES = frozenset(
 )
 
 
+#: What awaits an async generator.
+_ASKING = frozenset({"async_generator_asend", "async_generator_athrow"})
+
+
 def waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Container[object]) -> bool:
     """Does a task wait for something that is neither a task of its run nor a primitive shared by them?"""
     if waiter in own or hasattr(waiter, "_children") or isinstance(waiter, Kept) or _shielded(waiter) in own:
@@ -136,8 +143,16 @@ def waits_outside(task: asyncio.Task[Any], waiter: asyncio.Future[Any], own: Con
             getattr(awaited, "cr_await", None)
             or getattr(awaited, "gi_yieldfrom", None)
             or getattr(awaited, "ag_await", None)
+            or _generator_of(awaited)
         )
     return True
+
+
+def _generator_of(awaited: object) -> object:
+    """The async generator that is asked for its next value; what asks does not tell, but it refers to it."""
+    if type(awaited).__name__ not in _ASKING:
+        return None
+    return next((each for each in gc.get_referents(awaited) if isinstance(each, AsyncGeneratorType)), None)
 
 
 def _is_group_of_anyio(code: CodeType | None) -> bool:

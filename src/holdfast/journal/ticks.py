@@ -53,11 +53,11 @@ class Ticks:
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]
         self._awaited: dict[Entry, Callable[[], None]] = {}
         self._ready: OrderedDict[Callable[[int], None], bool] = OrderedDict()  # and whether it is delivered alone
-        self._cancels = AwaitedCancels(self._loop)
+        self.cancels = AwaitedCancels(self._loop)  #: calls that the code once cancelled, and has not cancelled yet
         self._replayed_waiters: list[tuple[asyncio.Future[None], Callable[[], bool]]] = []
         self.tick = 0
         self._last_recorded = replay.last_tick
-        self._activity = 0
+        self.activity = 0  #: changes whenever something happens in the run
         self._seen_activity = -1
         self._quiet_turns = 0
         self._busy_turns = 0
@@ -68,7 +68,7 @@ class Ticks:
         self._patience_s = _PATIENCE_S
         self._patience_with_effects_s = _PATIENCE_WITH_EFFECTS_S
         self._scheduled = False
-        self.stopped = False
+        self._stopped = False
 
     @functools.cached_property
     def _groups(self) -> list[tuple[int, list[Entry]]]:
@@ -82,18 +82,25 @@ class Ticks:
 
     def touch(self) -> None:
         """Something happened in the run: it has not settled."""
-        self._activity += 1
+        self.activity += 1
 
-    @property
-    def activity(self) -> int:
-        """Changes whenever something happens in the run."""
-        return self._activity
+    def stop(self) -> None:
+        """Deliver nothing any more."""
+        self._stopped = True
 
     def go_on(self) -> None:
         """Deliver again, after a stop."""
-        self.stopped = False
-        self._activity += 1
+        self._stopped = False
+        self.activity += 1
         self._schedule()
+
+    def begin_turn(self) -> int:
+        """What was recorded has been delivered, or is passed by; ticks go on counting: the last one."""
+        self._last_recorded = max(self.tick, self._last_recorded)
+        self._undelivered = 0
+        self._open = []
+        self.__dict__["_groups"] = []
+        return self._last_recorded
 
     def next_tick(self) -> int:
         """The tick of an outcome that is delivered at once, because the run has one branch."""
@@ -117,18 +124,18 @@ class Ticks:
             self._ready[lambda _tick: deliver()] = False
         else:
             self._awaited[entry] = deliver
-        self._activity += 1
+        self.activity += 1
         self._schedule()
 
     def await_cancel(self, entry: Entry, overdue: Overdue, give_up: Callable[[], None]) -> None:
         """A call that the code once cancelled was made again; the replay holds its place until it is cancelled."""
-        self._cancels.add(entry, overdue, give_up)
-        self._activity += 1
+        self.cancels.add(entry, overdue, give_up)
+        self.activity += 1
 
     def cancelled(self, entry: Entry) -> None:
-        self._cancels.remove(entry)
+        self.cancels.remove(entry)
         self._awaited.pop(entry, None)
-        self._activity += 1
+        self.activity += 1
 
     def complete(self, deliver: Callable[[int], None], *, alone: bool = False) -> None:
         """A body ended; `deliver` is called with its tick when its turn comes.
@@ -136,7 +143,7 @@ class Ticks:
         `alone`: in a tick of its own. Whoever loses a race against it is cancelled before it has anything.
         """
         self._ready[deliver] = alone
-        self._activity += 1
+        self.activity += 1
         self._schedule()
 
     def withdraw(self, deliver: Callable[[int], None]) -> None:
@@ -176,15 +183,6 @@ class Ticks:
         return False
 
     @property
-    def awaited_cancels(self) -> int:
-        """Calls that the code once cancelled, and has not cancelled yet."""
-        return len(self._cancels)
-
-    def has_overdue_cancels(self, as_of: float) -> bool:
-        """Is it about to be decided that one of them will not be?"""
-        return self._cancels.has_overdue(as_of)
-
-    @property
     def has_ready(self) -> bool:
         return bool(self._ready)
 
@@ -198,24 +196,24 @@ class Ticks:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._replayed_waiters.append((waiter, is_clear))
-        self._activity += 1
+        self.activity += 1
         self._schedule()
         await waiter
 
     # settling
 
     def _schedule(self) -> None:
-        if not self._scheduled and not self.stopped:
+        if not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
-        if self.stopped:
+        if self._stopped:
             return
         before, self._turned_at = self._turned_at, self._loop.time()
-        if self._activity != self._seen_activity:
-            self._seen_activity = self._activity
+        if self.activity != self._seen_activity:
+            self._seen_activity = self.activity
             self._quiet_turns = self._busy_turns = self._timer_rounds = 0
             self._active_at = self._looked_at = self._heard_until = self._turned_at
             self._schedule()
@@ -274,7 +272,7 @@ class Ticks:
                     deliver = self._awaited.pop(entry, None)
                     if deliver is not None:
                         deliver()
-                self._activity += 1
+                self.activity += 1
                 self._schedule()
                 return
         is_own = not is_outside and bool(self._replayed_waiters) and self._has_own_timers()
@@ -287,13 +285,15 @@ class Ticks:
                     self._replayed_waiters.append(each)
                 elif not each[0].done():
                     each[0].set_result(None)
-            self._activity += 1
+            self.activity += 1
             self._schedule()
-        elif self._ready and (self._is_cancel_due(is_outside) or self._is_open_effect_due(is_outside, quiet_s, [])):
+        elif self._ready and (
+            self._is_held(self._last_recorded + 1, [], is_outside) or self._is_open_effect_due(is_outside, quiet_s, [])
+        ):
             self._look_again()
         elif self._ready:
             self.deliver_ready()
-            self._activity += 1
+            self.activity += 1
             if self._replayed_waiters or self._ready:
                 self._schedule()
         elif self._replayed_waiters:
@@ -330,14 +330,9 @@ class Ticks:
         The end of a child that was given up comes of a cancellation, and holds up nothing that may lead to one. What
         the code waits for by itself comes in any case.
         """
-        if not self._cancels.are_due_before(tick):
+        if not self.cancels.are_due_before(tick):
             return False
         return is_outside or self._has_own_timers() or any(e.name != CHILD_ENDED for e in waiting)
-
-    def _is_cancel_due(self, is_outside: bool) -> bool:
-        """Is a call to be cancelled, by what the code waits for by itself, before it hears of anything new?"""
-        is_awaited = self._cancels.are_due_before(self._last_recorded + 1)
-        return is_awaited and (is_outside or self._has_own_timers())
 
     def _is_open_effect_due(self, is_outside: bool, quiet_s: float, group: list[Entry]) -> bool:
         """Has a task that waits outside yet to ask for an effect that was cut off, begun before this group ended?

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from holdfast.base.data import data
-from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt
-from holdfast.journal.blobs import blob_in
-from holdfast.journal.integrity import check_blob, check_mail, check_records, check_row
+from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt, StoreError
+from holdfast.journal.blobs import blob_in, texts_of
+from holdfast.journal.integrity import (
+    Chain,
+    check_mail,
+    check_question,
+    check_records,
+    check_row,
+)
+from holdfast.journal.messages import CALLS, check_messages
 from holdfast.journal.tombstones import is_empty
-from holdfast.model import RunId, RunRow, Status
+from holdfast.model import Record, RunId, RunRow, Status, Whole, reasons
 from holdfast.store.contract import Store
 
+_PAGE = 2000
 _BLOBS_AT_ONCE = 20
 
 
@@ -35,45 +45,113 @@ class Verification:
 
 def quarantine_reason(row: RunRow) -> str:
     """Why a run is out of service."""
-    reason = row.reason or {}
-    return str(reason.get("detail") or reason.get("message") or "its stored data failed verification")
+    return reasons.detail_of(row.reason) or "its stored data failed verification"
+
+
+def check_whole(whole: Whole) -> None:
+    """Raise CorruptJournal unless all of a run is what was written, and is in service."""
+    row = whole.row
+    if row.status is Status.quarantined:
+        raise CorruptJournal(reasons.detail_of(row.reason) or f"Run {row.id} is quarantined.", run_id=row.id)
+    check_row(row)
+    if is_empty(row):
+        return
+    check_records(row, whole.records)
+    named = {name for r in whole.records for text in (r.payload, r.args) if (name := blob_in(text)) is not None}
+    texts_of(row.id, whole.blobs, named | whole.blobs.keys())
+    for mail in whole.mail:
+        check_mail(mail)
+    for question in whole.questions:
+        check_question(question)
 
 
 async def verify(store: Store, run_id: str) -> Verification:
-    """Check every stored byte of a run against its hashes; changes nothing, and reports damage instead of raising."""
+    """Check every stored byte of a run against its hashes; changes nothing, and reports damage instead of raising.
+
+    It is read in pages, so what that takes does not grow with the run. What is appended meanwhile is not looked at.
+    """
     wanted = RunId(run_id)
-    records = blobs = 0
-    seq: int | None = None
+    looking = _Looking(store, wanted)
     try:
-        loaded = await store.load(wanted)
-        if loaded is None:
+        row = await store.run(wanted)
+        if row is None:
             raise RunNotFound(f"There is no run {run_id} in {store.url}.")
-        row, stored = loaded
         if is_empty(row) and row.status is not Status.quarantined:
             check_row(row)
             return Verification(run_id, True, 0, 0, is_empty=True)
-        records = len(stored)
-        check_records(row, stored)
+        await looking.look(row)
+    except (CorruptJournal, StoreCorrupt) as error:
+        if await _was_emptied(store, wanted):  # while it was read
+            return Verification(run_id, True, 0, 0, is_empty=True)
+        seq = looking.seq
+        if isinstance(error, CorruptJournal) and error.seq is not None:
+            seq = error.seq
+        return Verification(run_id, False, looking.records, len(looking.blobs), str(error), seq)
+    if row.status is Status.quarantined:
+        return Verification(run_id, False, looking.records, len(looking.blobs), quarantine_reason(row))
+    return Verification(run_id, True, looking.records, len(looking.blobs))
+
+
+class _Looking:
+    """What was looked at so far."""
+
+    def __init__(self, store: Store, run_id: RunId) -> None:
+        self._store = store
+        self._run_id = run_id
+        self.records = 0
+        self.blobs: set[str] = set()
+        self.seq: int | None = None  #: of the record whose values are looked at
+
+    async def look(self, row: RunRow) -> None:
+        store, run_id, chain = self._store, self._run_id, Chain(row)
+        said: list[Record] = []
+        while page := await store.records(run_id, after=chain.seq, limit=_PAGE):
+            known = [record for record in page if record.seq <= row.head_seq]
+            self.records += len(known)
+            chain.check(known)
+            await self._look_at_blobs(known)
+            said += [record for record in known if record.name.startswith(CALLS)]
+            if len(known) < len(page):
+                await self._check_went_on(row, page[len(known)])
+            if len(page) < _PAGE or not known:
+                break
+        chain.end()
         if row.status is not Status.quarantined:
             check_row(row)
-        texts = ((r.seq, text) for r in stored for text in (r.payload, r.args))
+        number = 0
+        while mails := await store.mail(run_id, after=number, limit=_PAGE):
+            for mail in mails:
+                check_mail(mail)
+            number = mails[-1].number
+        await check_messages(store, row, said)
+
+    async def _look_at_blobs(self, records: Sequence[Record]) -> None:
+        texts = ((r.seq, text) for r in records for text in (r.payload, r.args))
         named = {digest: seq for seq, text in texts if (digest := blob_in(text)) is not None}
-        digests = sorted(named)
-        for start in range(0, len(digests), _BLOBS_AT_ONCE):
-            some = digests[start : start + _BLOBS_AT_ONCE]
-            seq = named[some[0]]
-            found = await store.blobs(wanted, some)
-            for digest in some:
-                seq = named[digest]
-                check_blob(wanted, digest, found.get(digest))
-                blobs += 1
-        seq = None
-        for mail in await store.mail(wanted, after=0):
-            check_mail(mail)
-    except CorruptJournal as error:
-        return Verification(run_id, False, records, blobs, str(error), error.seq if error.seq is not None else seq)
-    except StoreCorrupt as error:
-        return Verification(run_id, False, records, blobs, str(error), seq)
-    if row.status is Status.quarantined:
-        return Verification(run_id, False, records, blobs, quarantine_reason(row))
-    return Verification(run_id, True, records, blobs)
+        names = sorted(named.keys() - self.blobs, key=named.__getitem__)  # neighbours are often made of the same texts
+        for start in range(0, len(names), _BLOBS_AT_ONCE):
+            some = names[start : start + _BLOBS_AT_ONCE]
+            self.seq = named[some[0]]
+            found = await self._store.blobs(self._run_id, some)
+            for name in some:
+                self.seq = named[name]
+                texts_of(self._run_id, found, [name])
+                self.blobs.add(name)
+        self.seq = None
+
+    async def _check_went_on(self, row: RunRow, beyond: Record) -> None:
+        """There are more records than the row says: it was read before they were written, or they are not the run's."""
+        now = await self._store.run(self._run_id)
+        if now is None or now.head_seq < beyond.seq:
+            raise CorruptJournal(
+                f"Run {row.id}: the journal has record {beyond.seq}, the run says {row.head_seq}.",
+                run_id=row.id,
+                seq=beyond.seq,
+            )
+
+
+async def _was_emptied(store: Store, run_id: RunId) -> bool:
+    with suppress(StoreError, CorruptJournal):
+        row = await store.run(run_id)
+        return row is not None and is_empty(row) and row.status is not Status.quarantined
+    return False

@@ -1,51 +1,70 @@
-"""The data everything speaks of: runs, records, mail, questions, definitions. Without behaviour of its own."""
+"""The data everything speaks of: runs, reasons, records, mail, questions, definitions. Without behaviour of its own."""
 
+from holdfast.model.acts import Act, ActFilter, Actor, Via
+from holdfast.model.cuts import CUT, Cut, cut_in
 from holdfast.model.definitions import Definition, Privacy, SchemaStep
-from holdfast.model.mail import Known, Letter, Mail, Sent, Wake
+from holdfast.model.mail import Known, Mail, MailKind, Outgoing, Sent, Wake
+from holdfast.model.notes import NoteKind
 from holdfast.model.questions import QuestionRow, QuestionState
 from holdfast.model.records import LARGEST_BLOB, OUTCOMES, Append, Applied, Kind, Landing, Loaded, Record, Whole
 from holdfast.model.runs import (
-    FINAL,
     SCHEDULED_AT,
     TAGS,
-    TRANSITIONS,
     UNBEGUN,
     Claim,
     Ended,
     Fence,
     Limit,
+    Proof,
     Pruned,
     RunFilter,
     RunId,
     RunRow,
-    Status,
     ThreadId,
     Worker,
     WorkerId,
+    checked_id,
+    token_parts,
 )
+from holdfast.model.statuses import FINAL, TRANSITIONS, Status, following
+from holdfast.model.streams import STREAMS, CutReason, Partial, StreamEvent, StreamEventKind
+from holdfast.model.threads import Message, Said, Saying, ThreadRow
+from holdfast.model.waits import Wait, WaitKind
 
 __all__ = [
+    "CUT",
     "FINAL",
     "LARGEST_BLOB",
     "OUTCOMES",
     "SCHEDULED_AT",
+    "STREAMS",
     "TAGS",
     "TRANSITIONS",
     "UNBEGUN",
+    "Act",
+    "ActFilter",
+    "Actor",
     "Append",
     "Applied",
     "Claim",
+    "Cut",
+    "CutReason",
     "Definition",
     "Ended",
     "Fence",
     "Kind",
     "Known",
     "Landing",
-    "Letter",
     "Limit",
     "Loaded",
     "Mail",
+    "MailKind",
+    "Message",
+    "NoteKind",
+    "Outgoing",
+    "Partial",
     "Privacy",
+    "Proof",
     "Pruned",
     "QuestionRow",
     "QuestionState",
@@ -53,12 +72,24 @@ __all__ = [
     "RunFilter",
     "RunId",
     "RunRow",
+    "Said",
+    "Saying",
     "SchemaStep",
     "Sent",
     "Status",
+    "StreamEvent",
+    "StreamEventKind",
     "ThreadId",
+    "ThreadRow",
+    "Via",
+    "Wait",
+    "WaitKind",
     "Wake",
     "Whole",
     "Worker",
     "WorkerId",
+    "checked_id",
+    "cut_in",
+    "following",
+    "token_parts",
 ]

@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.base.data import brisk
+from holdfast.model.acts import Act
+from holdfast.model.questions import QuestionState
 from holdfast.model.runs import RunId, RunRow
+
+
+class MailKind(StrEnum):
+    """What is sent to a run."""
+
+    resolve = "resolve"
+    answer = "answer"
+    signal = "signal"
+    child = "child"
+    cancel = "cancel"
+    pause = "pause"
+    resume = "resume"
+    interrupt = "interrupt"
+    budget = "budget"
+    plan = "plan"
+
+    @classmethod
+    def of(cls, kind: str) -> MailKind | None:
+        """None: one that this version does not know."""
+        return _KINDS.get(kind)
+
+
+_KINDS = {each.value: each for each in MailKind}
 
 
 @brisk
@@ -22,11 +48,13 @@ class Mail:
     pause      ""              {"by", "note"}
     resume     ""              {"by", "note"}
     interrupt  ""              {"value", "by"}
+    budget     ""              {"limit", "by", "note"}: what it may use from now on
+    plan       ""              {"ops", "by", "note"}: a person's changes to its plan
     """
 
     run_id: RunId
     number: int
-    kind: str
+    kind: str  #: a MailKind; any text, if a later version sent it
     key: str
     body: str  #: JSON text
     at: int
@@ -40,11 +68,14 @@ Wake = Callable[[RunRow], RunRow | None]
 
 
 @brisk
-class Letter:
-    """Mail to be sent together with something else."""
+class Outgoing:
+    """Mail with the conditions under which it is accepted; `Store.send` says what they mean."""
 
     mail: Mail
     wake: Wake
+    expected: int | None = None
+    decides: tuple[QuestionState, str] | None = None
+    act: Act | None = None  #: kept in the same commit, if it is accepted
 
 
 class Known(NamedTuple):

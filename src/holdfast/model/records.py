@@ -21,14 +21,21 @@ done       call            the value
 failed     call            the exception
 unstored   effect          {"repr", "error"}: it happened, its result could not be stored
 cancelled  call            null: the code cancelled the call
-noted      what            {...}: usage, progress, held, unstable arguments, what a resume saved, what the code waits
+noted      a NoteKind      {...}: usage, progress, held, unstable arguments, what a resume saved, what the code waits
                            for by itself; answers no call.
+                           `stream` {"stream", "last"} and one of "text" (chunks), "reset" (why; "again": another
+                           attempt follows) and "end": events of a stream up to number `last`, said by this call
                            `paused` {"on", "by", "note", "mail"} and `cancel` {"by", "note", "mail"} are the flags;
                            they, `blocked` and `moved` {"to"} say "seized" if the run was taken from a worker: the
-                           proof that it was dead, or ""
+                           proof that it was dead, or "".
+                           `budget` {"limit", "by", "note", "mail"} is what it may use from there on; `guarded`
+                           {"changes", "asks", "accepted"} what guards found, whether the run waits for somebody to
+                           accept it, and who did
 patched    patch id        null
 finished   done|failed|…   the value or the exception that the run ended with
 reopened   who             {"superseded": [seq], "note"}: retry; those records count no longer
+checkpoint hf:turn         what the past decides apart from the state (`journal/checkpoints.py`); its key is `@turn`,
+                           `args` the state, `args_digest` the digest of the shape that the state's type had
 """
 
 from __future__ import annotations
@@ -38,7 +45,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from holdfast.base.data import brisk, data
-from holdfast.model.mail import Letter, Mail
+from holdfast.model.mail import Mail, Outgoing
 from holdfast.model.questions import QuestionRow
 from holdfast.model.runs import RunId, RunRow
 
@@ -65,6 +72,7 @@ class Kind(StrEnum):
     patched = "patched"
     finished = "finished"
     reopened = "reopened"
+    checkpoint = "checkpoint"
 
 
 #: Kinds that end a call.
@@ -79,7 +87,7 @@ class Record(NamedTuple):
 
     seq: int
     epoch: int
-    generation: int
+    turn: int  #: in which it was written
     key: str
     kind: str
     name: str
@@ -100,7 +108,7 @@ class Append:
     `row` is the run as it stands after the append: its epoch is the fencing token and must equal the stored one;
     `base_seq` and `base_hash` must equal the stored head, `row.owner` the stored owner. `release` gives up ownership.
     `mail`, if given, must equal the stored mail counter: what the run has not seen keeps it from parking.
-    `tell` is sent in the same commit, to another run.
+    `outgoing` is sent in the same commit, to another run.
     """
 
     row: RunRow
@@ -110,7 +118,7 @@ class Append:
     blobs: tuple[tuple[str, bytes], ...] = ()  #: (digest, the value's JSON text in UTF-8)
     release: bool = False
     mail: int | None = None
-    tell: Letter | None = None
+    outgoing: Outgoing | None = None
 
 
 class Applied(StrEnum):

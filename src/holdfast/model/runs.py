@@ -1,4 +1,4 @@
-"""Runs: where they stand, what may become of them, their rows, and who executes them."""
+"""Runs: their rows, and who executes them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from enum import StrEnum
 from typing import Any, NamedTuple, NewType
 
 from holdfast.base.data import brisk, data
+from holdfast.errors import UsageError
+from holdfast.model.cuts import Cut, cut_in
+from holdfast.model.reasons import Reason
+from holdfast.model.statuses import Status
 
 RunId = NewType("RunId", str)
 
@@ -16,53 +20,11 @@ ThreadId = NewType("ThreadId", str)
 WorkerId = NewType("WorkerId", str)
 
 
-class Status(StrEnum):
-    """Where a run stands."""
-
-    queued = "queued"  #: claimable now, nobody has it
-    running = "running"  #: a worker has it
-    sleeping = "sleeping"  #: waits for a time
-    waiting = "waiting"  #: waits for a signal, a person or a child
-    paused = "paused"  #: a person stopped it
-    in_doubt = "in_doubt"  #: an effect may or may not have happened; a person must say
-    blocked = "blocked"  #: needs a fix; the reason says which
-    quarantined = "quarantined"  #: its stored data failed verification
-    done = "done"  #: returned
-    failed = "failed"  #: raised
-    cancelled = "cancelled"  #: cancelled
-
-    @property
-    def is_final(self) -> bool:
-        return self in FINAL
-
-
-FINAL = frozenset({Status.done, Status.failed, Status.cancelled})
-
 #: In the summary of a run that nobody has claimed, and that has more than its first record: a person acted on it.
 UNBEGUN = "unbegun"
 
 #: In the summary of a run that was started with tags, and of one that a schedule started: when it was due, µs.
 TAGS, SCHEDULED_AT = "tags", "scheduled_at"
-
-_PARKED = frozenset({Status.queued, Status.sleeping, Status.waiting, Status.paused, Status.in_doubt, Status.blocked})
-
-#: What waits is woken up, or a person acts on it; it is blocked while it is moved to another store.
-_LEFT = frozenset({Status.running, Status.queued, Status.paused, Status.blocked, Status.cancelled, Status.quarantined})
-
-#: From each status, the ones it may become. Final ones are left by an explicit retry only.
-TRANSITIONS: Mapping[Status, frozenset[Status]] = {
-    Status.queued: frozenset({Status.running, Status.paused, Status.cancelled, Status.blocked, Status.quarantined}),
-    Status.running: _PARKED | FINAL | {Status.running, Status.quarantined},
-    Status.sleeping: _LEFT,
-    Status.waiting: _LEFT,
-    Status.paused: _PARKED | {Status.running, Status.cancelled, Status.quarantined},
-    Status.in_doubt: _LEFT,
-    Status.blocked: (_PARKED - {Status.blocked}) | {Status.running, Status.cancelled, Status.quarantined},
-    Status.quarantined: frozenset({Status.queued}),
-    Status.done: frozenset(),
-    Status.failed: frozenset({Status.running, Status.queued}),
-    Status.cancelled: frozenset({Status.running, Status.queued}),
-}
 
 
 @brisk
@@ -81,9 +43,9 @@ class RunRow:
     created_at: int
     updated_at: int
     status: Status
-    reason: Mapping[str, Any] | None  #: why blocked, quarantined, in doubt; what a waiting run waits for
+    reason: Reason | None  #: why blocked, quarantined, in doubt; what a waiting run waits for
     wake_at: int | None  #: from when an unowned run may be claimed, µs; None: not before somebody acts on it
-    generation: int
+    turn: int  #: of its loop; 0: it is before it, or has none
     epoch: int
     head_seq: int
     head_hash: bytes
@@ -93,6 +55,22 @@ class RunRow:
     claims: int  #: claims since the last one that appended a record
     mail: int  #: number of the last mail accepted for this run
     digest: str
+
+    @property
+    def cut(self) -> Cut | None:
+        """Where its journal is cut, if it has turns."""
+        return cut_in(self.summary) if self.turn else None
+
+
+class Proof(StrEnum):
+    """How it is known that the worker which had a run does not work at it any more."""
+
+    lock = "lock"  #: its lock is free, or its process is gone
+    session = "session"  #: the server lost its session, and it did not come back
+    boot = "boot"  #: its machine was restarted
+    lease = "lease"  #: it did not renew its lease
+    gone = "gone"  #: the store does not know it any more
+    released = "released"  #: it gave the run back
 
 
 @data
@@ -105,6 +83,7 @@ class Worker:
     boot_id: str
     started_at: int
     lease_until_ms: int
+    told: str = "{}"  #: what it tells of itself, as JSON: kept as the definition of kind `worker` that has its id
 
 
 @brisk
@@ -122,6 +101,27 @@ class Limit:
 
     concurrency: int | None = None
     per_key: int | None = None
+
+
+def token_parts(token: str, verb: str) -> tuple[RunId, str]:
+    """The run and the thread (or nothing) that a token names; UsageError if it is no text."""
+    if not isinstance(token, str):
+        raise UsageError(f"{verb} takes a token or an id, which are texts; got {token!r}.")
+    run_id, _, thread_id = token.partition("@")
+    return RunId(run_id), thread_id
+
+
+def checked_id(value: str, what: str) -> str:
+    """An id that was given, if it can be one; `what` names the argument."""
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= 200
+        or not value.isprintable()
+        or "@" in value
+        or value != value.strip()
+    ):
+        raise UsageError(f"{what}= takes 1 to 200 printable characters without '@'; got {value!r}.")
+    return value
 
 
 class Fence(NamedTuple):
@@ -159,8 +159,10 @@ class RunFilter:
     parent_id: RunId | None = None
     queue: str | None = None
     since: int | None = None  #: created at or after, µs
+    until: int | None = None  #: created before, µs
     id_prefix: str | None = None
     tags: tuple[tuple[str, str], ...] = ()  #: all of them; what few runs have goes first
     before_id: RunId | None = None  #: cursor: runs listed after this one (older)
+    before_at: int | None = None  #: when that one was created, µs; without it, it must still be there
     limit: int = 50
     orphaned_from: frozenset[WorkerId] = field(default_factory=frozenset)  #: only runs owned by these workers

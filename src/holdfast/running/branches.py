@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import os
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from types import CodeType, CoroutineType, FrameType, TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from holdfast.codec import encode_call
 from holdfast.errors import UsageError
+from holdfast.running.call import DURABLE_CODE, Definition
 from holdfast.running.own_waits import watch
 from holdfast.running.raising import raised
 from holdfast.running.scopes import Lineless, Reservation, Scope, caller, current_scope, scope_in, set_scope
@@ -36,29 +36,6 @@ _ANYIO = f"{os.sep}anyio{os.sep}"
 _FRAMES = 12
 _ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)  # the loop, or (the last) whatever awaits the task
 _FINALISER = "async_generator_athrow"
-
-
-class Definition(Protocol):
-    """A decorated function: what its calls are named, and how one is made."""
-
-    name: str
-    explicit_key: str | None
-
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]: ...
-
-
-def durable_function(definition: Definition, fn: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """The function that users call: a real `async def`, recognised by the task factory."""
-
-    @functools.wraps(fn)
-    async def durable(*args: Any, **kwargs: Any) -> Any:
-        return await definition.call(args, kwargs)
-
-    return durable
-
-
-#: Of every step and effect, as users call it.
-DURABLE_CODE = durable_function(None, lambda: None).__code__  # type: ignore[arg-type]
 
 
 def _codes(*functions: Any) -> frozenset[CodeType]:
@@ -112,19 +89,18 @@ def _child_scope(parent: Scope, coro: Any, call: Durable | None) -> Scope:
     creator = _creator()
     run = parent.run
     if call is not None:
-        scope = Scope(run, parent.path)
+        reserved = None
         if call[1] is None:
-            where = caller() if run.replay.has_unclaimed else ""
-            scope.reserved = Reservation(parent, _occurrence(parent, coro, call, creator), where)
+            where = caller() if run.replay.unclaimed else ""
+            reserved = Reservation(parent, _occurrence(parent, coro, call, creator), where)
+        scope = Scope(run, parent.path, reserved)
     elif creator is not None and creator.f_code in _WAIT_FOR:
         scope = Scope(run, parent.path)
-        scope.calls, scope.branches = parent.calls, parent.branches
+        scope.share_counts(parent)
     else:
         scope = Scope(run, f"{parent.prefix()}{_name(coro)}~{_occurrence(parent, coro, call, creator)}")
         run.replay.reappeared.add(scope.path)
-    scope.saga = parent.saga
-    scope.was_told = run.cancelled
-    scope.cleans_up = parent.cleans_up or run.is_unwinding(run.handled())
+    scope.inherit(parent)
     return scope
 
 
@@ -255,28 +231,29 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
             parent = given
         if type(parent) is not Scope:
             return _make(loop, coro, context, options)
-        if parent.body is not None or parent.run.dead:  # no branch, but a part of the run all the same
+        if parent.body is not None or parent.run.life.dead:  # no branch, but a part of the run all the same
             return _make(loop, _contained(coro), set_scope(context, parent), options)
         run = parent.run
         call = _describe(coro)
         scope = _child_scope(parent, coro, call)
         if scope.cleans_up:
-            coro = _CleaningUp(coro, run.is_dead)
+            coro = _CleaningUp(coro, run.life.is_dead)
         elif call is None:  # those record what they raise
             coro = _contained(coro)
-        scope.coro = coro
-        run.lines += 1  # before the task is made: an eager one runs at once
+        scope.creating(coro)
+        run.activity.begin_line()  # before the task is made: an eager one runs at once
         try:
             task = _make(loop, coro, set_scope(context, scope), options)
         except BaseException:
-            run.lines -= 1
+            run.activity.end_line()
             raise
-        scope.coro = None
+        scope.creating(None)
         if isinstance(task, asyncio.Task) and not task.done():
-            scope.task = task
+            scope.created(task)
             run.adopt(task, scope)
         else:
-            run.lines -= 1
+            run.activity.add_executed(scope)
+            run.activity.end_line()
         return task
 
     def _make(

@@ -22,11 +22,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from holdfast.base.tracebacks import PACKAGE
-from holdfast.running.branches import DURABLE_CODE
+from holdfast.running.call import DURABLE_CODE
 from holdfast.running.scopes import Scope, current_scope
 
 _ASYNCIO = os.path.dirname(asyncio.__file__)
-_VERBS = frozenset({"ask", "emit", "race", "receive", "resume", "sleep", "start"})
+_VERBS = frozenset({"ask", "emit", "guard", "plan", "race", "receive", "resume", "sleep", "start"})
 _METHOD = "entry"  # what `acts` makes of a method
 #: Who awaits what it is given, or keeps it for somebody who does.
 _TAKERS = frozenset(
@@ -69,11 +69,11 @@ def tell_run(name: str) -> bool:
     if not name or _collecting.now or type(scope) is not Scope or scope.body is not None:
         return False
     run = scope.run
-    if run.dead or run.cancelled or run.ending or scope.cleans_up:
+    if run.life.dead or run.life.cancelled or run.life.ending or scope.cleans_up:
         return False
     places = _places(name.rpartition(".")[2], run.host.agents[run.journal.row.agent].fn.__code__)
     if places:
-        run.forget(
+        run.life.forget(
             f"Run {run.id}: {name}(…) was called and not awaited ({' or '.join(places)}), so it never happened. "
             f"Write `await {name}(…)`."
         )
@@ -104,13 +104,16 @@ def _places(name: str, agent: CodeType) -> list[str]:
     for file in dict.fromkeys([*reversed(here), agent.co_filename, *others]):
         if not isinstance(file, str) or file.startswith((PACKAGE, "<frozen")):
             continue
-        calls = list(_unawaited(file, name))
+        made = list(_calls(file, name))
+        calls = [(first, last, is_kept) for first, last, is_forgotten, is_kept in made if is_forgotten]
         for first, last, _ in calls:
             if first <= here.get(file, 0) <= last:
                 return [f"{file}:{first}"]
         kept = [first for first, _, is_kept in calls if is_kept]
         if file == agent.co_filename and file not in here:
-            kept = [line for line in kept if line in in_agent] or kept
+            # If the agent calls it at all, it is the agent's own: one that it meant to await is not forgotten.
+            own = {first for first, *_ in made} & in_agent
+            kept = [line for line in kept if line in in_agent] if own else kept
         found += [f"{file}:{line}" for line in kept]
     return found
 
@@ -123,16 +126,17 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _unawaited(file: str, name: str) -> Iterator[tuple[int, int, bool]]:
-    """First and last line of each such call in a file, and whether a variable keeps it."""
+def _calls(file: str, name: str) -> Iterator[tuple[int, int, bool, bool]]:
+    """First and last line of each call of a name in a file; does nobody await it, and does a variable keep it?"""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) == name and _is_forgotten(node, parents):
-            yield node.lineno, node.end_lineno or node.lineno, isinstance(parents[node], ast.Assign | ast.AnnAssign)
+        if isinstance(node, ast.Call) and _called(node) == name:
+            is_kept = isinstance(parents[node], ast.Assign | ast.AnnAssign)
+            yield node.lineno, node.end_lineno or node.lineno, _is_forgotten(node, parents), is_kept
 
 
 def _called(call: ast.Call) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from holdfast.base.config import Settings
-from holdfast.model import RunId, ThreadId
+from holdfast.model import Fence, RunId, ThreadId
 from holdfast.store.contract import Store
 
-if TYPE_CHECKING:
-    from holdfast.running.context import RunContext
 
-
-class Timer(Protocol):
+class TimerHandle(Protocol):
     """Something that is to happen at a time."""
 
     def cancel(self) -> None: ...
@@ -23,7 +20,24 @@ class Timer(Protocol):
 class Clockwork(Protocol):
     """Calls back when a wall-clock time has come."""
 
-    def at(self, due_us: int, callback: Callable[[], None]) -> Timer: ...
+    def at(self, due_us: int, callback: Callable[[], None]) -> TimerHandle: ...
+
+
+class Parent(Protocol):
+    """A run that starts another, or gives one up."""
+
+    id: RunId
+
+    @property
+    def thread_id(self) -> ThreadId: ...
+
+    @property
+    def fence(self) -> Fence: ...
+
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        """The runs whose budgets bind what it starts."""
+        ...
 
 
 class Host(Protocol):
@@ -39,7 +53,7 @@ class Host(Protocol):
     @property
     def timers(self) -> Clockwork: ...
 
-    async def start_child(self, call: Any, run_id: RunId, *, parent: RunContext, how: Any) -> Any:
+    async def start_child(self, call: Any, run_id: RunId, *, parent: Parent, how: Any) -> Any:
         """Store the run unless it exists, and execute it here or on its queue; the handle."""
         ...
 
@@ -47,8 +61,12 @@ class Host(Protocol):
         """It was started before, and nobody waits for it: if its process has died, it goes on here."""
         ...
 
-    async def cancel_child(self, run_id: RunId, *, parent: RunContext) -> bool:
+    async def cancel_child(self, run_id: RunId, *, parent: Parent) -> bool:
         """Have it cancelled; False: it has something to undo first, or is executed elsewhere."""
+        ...
+
+    async def wake_family(self, run_id: RunId) -> None:
+        """The run has more to use: those that came of it and waited for that are tried again."""
         ...
 
     def handle(self, run_id: RunId, thread_id: ThreadId) -> Any: ...

@@ -1,8 +1,5 @@
 """What the code of a run waits for by itself, without a durable call: timers of the event loop, and things outside.
 
-A durable wait survives the process. A timer of the code's own does not: `asyncio.timeout`, `asyncio.sleep`,
-`loop.call_later`, a deadline of anyio. A run that left memory under one would never hear of it.
-
 Whose timer it is, is known when it is set: the loop's `call_at` and `call_later` are told to look at the scope that
 they are called in. (A look into the loop's own list would have to be repeated for each run; not every loop has one.)
 Timers that are set inside a body are the body's: a body keeps its run in memory, and what it leaves behind, such as the
@@ -22,45 +19,10 @@ from typing import Any
 from holdfast.base.telemetry import warn
 from holdfast.base.tracebacks import PACKAGE
 from holdfast.journal.stillness import waits_outside
+from holdfast.running.life import Branch
 from holdfast.running.scopes import Scope, current_scope, scope_in
 
-_FEW = 16
-_LATE_S = 1.0
-_SLACK_S = 0.005  # loops that count in milliseconds call back in another order than the exact times say
 _LIBRARY = os.path.dirname(asyncio.__file__)
-
-
-class OwnTimers:
-    """The timers that the code of one run has set."""
-
-    __slots__ = ("_loop", "_many", "_set")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._set: list[tuple[asyncio.TimerHandle, str]] = []
-        self._many = _FEW
-
-    def add(self, handle: asyncio.TimerHandle, branch: str) -> None:
-        if not hasattr(handle, "when"):
-            return  # uvloop calls at once what is due at once
-        if self._set and self._set[-1][0] is handle:
-            return  # one of the two ways to set a timer goes through the other
-        self._set.append((handle, branch))
-        if len(self._set) > self._many:
-            self._set = self.pending(self._loop.time() - _LATE_S)
-            self._many = max(_FEW, 2 * len(self._set))
-
-    def pending(self, as_of: float) -> list[tuple[asyncio.TimerHandle, str]]:
-        """Those that are still to fire, with their branches.
-
-        `as_of` is the time that the look itself was due at: what was due before that has been called, however late
-        both are.
-        """
-        return [each for each in self._set if not each[0].cancelled() and each[0].when() >= as_of - _SLACK_S]
-
-    def came_due(self, since: float, until: float) -> bool:
-        """Was one of them due then, and has the code not cancelled it since?"""
-        return any(since <= handle.when() <= until and not handle.cancelled() for handle, _ in self._set)
 
 
 def watch(loop: asyncio.AbstractEventLoop) -> None:
@@ -83,7 +45,7 @@ def _telling(set_timer: Callable[..., asyncio.TimerHandle]) -> Callable[..., asy
         # It is of whoever sets it, even in a context that knows nothing of the run.
         scope = scope_in(context) or current_scope()
         if type(scope) is Scope and scope.body is None and _is_of_the_code(scope, callback):
-            scope.run.own_timers.add(handle, scope.path)
+            scope.run.activity.own_timers.add(handle, scope.path)
         return handle
 
     telling.is_holdfast = True  # type: ignore[attr-defined]
@@ -92,14 +54,14 @@ def _telling(set_timer: Callable[..., asyncio.TimerHandle]) -> Callable[..., asy
 
 def _is_of_the_code(scope: Scope, callback: Callable[..., object]) -> bool:
     """Not ours, nor of a task that only happens to work in the context of the run, as a driver's."""
-    if scope.run.dead or str(getattr(callback, "__module__", "")).startswith("holdfast."):
+    if scope.run.life.dead or str(getattr(callback, "__module__", "")).startswith("holdfast."):
         return False
-    task = asyncio.current_task(scope.run.loop)
+    task = asyncio.current_task(scope.run.life.loop)
     # An eager task runs before whoever creates it has it.
-    return task is None or task in scope.run.tasks or scope.coro is not None
+    return task is None or task in scope.run.activity.tasks or scope.coro is not None
 
 
-def places_outside(tasks: Mapping[asyncio.Task[Any], Scope]) -> dict[str, str]:
+def places_outside(tasks: Mapping[asyncio.Task[Any], Branch]) -> dict[str, str]:
     """The branches that wait for something outside, and where in their code."""
     return {
         scope.path: where_it_waits(task)

@@ -20,14 +20,12 @@ from holdfast.base.telemetry import warn
 from holdfast.journal.mismatches import mismatch
 from holdfast.journal.replay import PATIENCE_S
 from holdfast.journal.stillness import Quiet
-from holdfast.model import Kind, Record
+from holdfast.model import Kind, NoteKind, Record
 from holdfast.running.scopes import Scope, where
 
 if TYPE_CHECKING:
     from holdfast.journal.replay import Entry
     from holdfast.running.context import RunContext
-
-_NOTE = "not cancelled"
 
 
 async def until_cancelled(scope: Scope, entry: Entry) -> None:
@@ -38,21 +36,21 @@ async def until_cancelled(scope: Scope, entry: Entry) -> None:
     run = scope.run
     if entry.code != run.replay.code and entry.child is None:
         return
-    given_up: asyncio.Future[None] = run.loop.create_future()
+    given_up: asyncio.Future[None] = run.life.loop.create_future()
 
     def give_up() -> None:
         if not given_up.done():
             given_up.set_result(None)
 
-    scope.in_call = True
+    scope.enter_call()
     run.ticks.await_cancel(entry, partial(_overdue, run), give_up)
     try:
         await given_up
     finally:
-        scope.in_call = False
+        scope.leave_call()
         run.ticks.cancelled(entry)
     assert entry.outcome is not None
-    run.journal.add(Kind.noted, entry.key, _NOTE, payload=json.dumps({"took": entry.outcome.took}))
+    run.journal.add(Kind.noted, entry.key, NoteKind.not_cancelled, payload=json.dumps({"took": entry.outcome.took}))
     warn("run.not_cancelled_again", run=run.id, call=entry.key, where=where(scope))
 
 
@@ -60,16 +58,16 @@ async def block_child(scope: Scope, entry: Entry) -> None:
     """The code waits for a child that it had cancelled: its run was cancelled, and there is nothing to wait for."""
     run = scope.run
     attempted = run.replay.attempted.get(scope.path, [])
-    reason = mismatch(asked=entry.key, where=where(scope), recorded=[entry], attempted=attempted)
-    await run.block({**reason, "detail": f"The code cancelled {entry.child} before, and now waits for it."})
+    detail = f"The code cancelled {entry.child} before, and now waits for it."
+    await run.block(mismatch(asked=entry.key, where=where(scope), recorded=[entry], attempted=attempted, detail=detail))
 
 
 def _overdue(run: RunContext, made: Mapping[Entry, float], as_of: float) -> set[Entry]:
     """The calls that nothing is left to cancel."""
-    if run.dead or run.parking or run.cancelling:
+    if run.life.dead or run.life.parking or run.gate.cancelling:
         return set()
-    is_itself = run.quiet() is not Quiet.settled or bool(run.own_timers.pending(as_of))
-    now = run.loop.time()
+    is_itself = run.activity.quiet() is not Quiet.settled or bool(run.activity.own_timers.pending(as_of))
+    now = run.life.loop.time()
     found = set()
     for entry, since in made.items():
         outcome = entry.outcome
@@ -85,6 +83,6 @@ def _overdue(run: RunContext, made: Mapping[Entry, float], as_of: float) -> set[
 def _may_lead_there(run: RunContext, cancelled: Record) -> bool:
     """Is something under way that was not yet when the call was cancelled, and that changed code may do before it?"""
     entries = run.replay.entries
-    return run.bodies > 0 or any(
-        key not in entries or entries[key].seq > cancelled.seq for key in (*run.waits, *run.deadlines)
+    return run.activity.is_at_work or any(
+        key not in entries or entries[key].seq > cancelled.seq for key in run.waits.under_way
     )

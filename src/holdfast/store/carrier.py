@@ -14,8 +14,8 @@ from typing import NamedTuple
 from holdfast.model import Mail, WorkerId
 
 
-class Posted(NamedTuple):
-    """Mail as it was accepted, and who had the run then; None: nobody, or it is not known."""
+class AcceptedMail(NamedTuple):
+    """Mail as it is stored, and who had the run then; None: nobody, or it is not known."""
 
     mail: Mail
     owner: WorkerId | None
@@ -34,10 +34,10 @@ class Carrier:
     def leave(self, worker_id: WorkerId) -> None:
         self._workers.pop(worker_id, None)
 
-    def carry(self, posted: Iterable[Posted]) -> bool:
+    def carry(self, accepted: Iterable[AcceptedMail]) -> bool:
         """Hand over what was committed; True: some of it is for others, or may be."""
         has_others = False
-        for mail, owner in posted:
+        for mail, owner in accepted:
             served = self._workers.get(owner) if owner is not None else None
             if served is None:
                 has_others = True

@@ -12,33 +12,35 @@ from typing import Any, Protocol
 
 from holdfast.errors import StoreError
 from holdfast.model import (
+    Act,
     Append,
     Applied,
     Claim,
     Definition,
-    Ended,
     Fence,
     Landing,
     Limit,
     Loaded,
     Mail,
-    Pruned,
+    Proof,
     QuestionRow,
     QuestionState,
     Record,
     RunFilter,
     RunId,
     RunRow,
-    SchemaStep,
     Sent,
     Status,
     Wake,
-    Whole,
     Worker,
     WorkerId,
 )
+from holdfast.model.budgets import FamilyUse
+from holdfast.store.files import FileStore
 from holdfast.store.home import Home
-from holdfast.store.problems import Problem
+from holdfast.store.surveys import Surveys
+from holdfast.store.thread_store import ThreadStore
+from holdfast.store.upkeep import Upkeep
 
 #: Called on the event loop with what became of an append, or with the error that kept it from being decided.
 Acknowledge = Callable[[Applied | BaseException], None]
@@ -78,52 +80,17 @@ class UserTransaction(Protocol):
     async def roll_back(self) -> None: ...
 
 
-class Store(Protocol):
-    """Where runs live."""
+class RunStore(Protocol):
+    """Runs and their journals."""
 
-    home: Home | None  #: of the app that has it open
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def durability(self) -> str:
-        """`full`, or the name of the weaker mode that was asked for."""
-        ...
-
-    @property
-    def trouble(self) -> str | None:
-        """What writes are waiting for, or failed with last, if anything: for `doctor` and the worker's log."""
-        ...
-
-    @property
-    def failure(self) -> StoreError | None:
-        """Why this store cannot be used any more by this process, whatever happens; None as long as it can."""
-        ...
-
-    async def open(self, *, read_only: bool = False) -> None:
-        """Connect, check that the data is sound, bring the schema up to date (never with `read_only`)."""
-        ...
-
-    async def close(self) -> None: ...
-
-    async def reach(self) -> None:
-        """Return when appends and reads have what they need: a worker asks before it claims anything.
-
-        Costs nothing if they do. StoreError says what is missing, if that is known; it may also take its time.
-        """
-        ...
-
-    # runs
-    async def create(self, append: Append, *, owner: WorkerId | None, fence: Fence | None = None) -> RunRow:
+    async def create(
+        self, append: Append, *, owner: WorkerId | None, fence: Fence | None = None, act: Act | None = None
+    ) -> RunRow:
         """Store a new run with its first records, owned by `owner`, unless the id exists; return what is stored now.
 
-        `fence`: for which run it is done; raises Fenced if that one is somebody else's.
+        `fence`: for which run it is done; raises Fenced if that one is somebody else's. `act`: who started it, if it is
+        new.
         """
-        ...
-
-    def create_inline(self, append: Append) -> bool:
-        """Store a new run on this thread, as its row has it, if that is fast now; False: declined, use `create`."""
         ...
 
     async def claim(
@@ -162,26 +129,23 @@ class Store(Protocol):
         """
         ...
 
-    def commit_inline(self, append: Append) -> Applied | None:
-        """Commit an append on this thread, if that is fast now; None: declined, nothing was changed, use `submit`.
+    def commit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | bool:
+        """Commit an append that shares its commit with no other, for who waits for nothing else, and whom nobody else
+        waits for: it may happen on this thread.
 
-        Only for a run that has no append submitted and not acknowledged. `committed` means on disk, as ever.
+        False: declined, nothing was changed; `submit` it. True: it is committed, and was acknowledged. Else what is
+        to be awaited at once: it is acknowledged when that ends, or later, as after `submit`, also if the awaiting is
+        cancelled. Only for a run that has no append submitted and not acknowledged.
+        A new run's (`base_seq` is 0) is stored as its row has it, or declined: `create` it then.
         """
         ...
 
-    def submit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | None:
-        """Hand over an append that shares its commit with no other, to be awaited at once. None: declined; `submit` it.
-
-        For who waits for nothing else, and whom nobody else waits for: it spares the turns of the loop that collecting
-        takes. It is acknowledged when the awaiting ends, or later, as after `submit`, also if that is cancelled.
-        """
-        ...
-
-    async def amend(self, append: Append, *, seize: bool = False) -> bool:
+    async def amend(self, append: Append, *, seize: bool = False, act: Act | None = None) -> bool:
         """Append to a run that nobody owns, and leave it unowned.
 
         `append.row.epoch` is one more than the stored epoch, so whoever had the run before is fenced; head and, if
         given, `append.mail` must match. `seize`: also if somebody owns it. The count of claims starts anew.
+        `act`: who did it, kept in the same commit.
         """
         ...
 
@@ -200,15 +164,28 @@ class Store(Protocol):
         """How many runs each of these queues has that are queued, and running. No row is loaded."""
         ...
 
-    async def records(self, run_id: RunId, *, after: int = 0) -> list[Record]: ...
+    async def family_use(self, owner: RunId, asks: RunId) -> FamilyUse:
+        """What a run and all that came of it have used, as their rows say, without what `asks` has used itself."""
+        ...
+
+    async def records(self, run_id: RunId, *, after: int = 0, limit: int | None = None) -> list[Record]:
+        """In order, at most `limit`. Records never change: pages fit together, if the run is not pruned meanwhile."""
+        ...
 
     async def load(self, run_id: RunId) -> tuple[RunRow, list[Record]] | None:
         """Row and records of one moment."""
         ...
 
-    async def load_many(self, run_ids: Sequence[RunId]) -> list[Loaded]:
-        """Row, records and mail of those that exist, in the order given, of one moment.
+    async def checkpoints(
+        self, run_id: RunId, *, turn: int | None = None, after: int = 0, limit: int = 1000
+    ) -> list[tuple[Record, bytes]]:
+        """Checkpoints of a run behind a record, in order, with the hash that each is linked to; or that of one turn."""
+        ...
 
+    async def load_many(self, run_ids: Sequence[RunId]) -> list[Loaded]:
+        """What a resume needs of those that exist, in the order given, of one moment: row, records and mail.
+
+        Of a run with turns that is its prologue, the last checkpoint and what follows, and mail behind its cursor.
         One that cannot be read is left out: `load` says why.
         """
         ...
@@ -256,9 +233,18 @@ class Store(Protocol):
         one before it can."""
         ...
 
-    # mail
+
+class MailStore(Protocol):
+    """Mail for runs, and the news that there is something to look at."""
+
     async def send(
-        self, mail: Mail, *, wake: Wake, expected: int | None = None, decides: tuple[QuestionState, str] | None = None
+        self,
+        mail: Mail,
+        *,
+        wake: Wake,
+        expected: int | None = None,
+        decides: tuple[QuestionState, str] | None = None,
+        act: Act | None = None,
     ) -> Sent:
         """Accept mail for a run: bump its counter, insert under the new number (`mail.number` is ignored).
 
@@ -269,109 +255,19 @@ class Store(Protocol):
         `expected`: the number of the last mail that the sender knows of; not accepted if there is a later one.
         `decides`: (new state, digest of what was shown): the question `mail.key` of the run must be open and show
         that, and is decided in the same commit, with `by` and `note` from the mail's body; else it is not accepted.
+        `act`: who did it, kept in the same commit if it is new.
         RunNotFound if there is no such run.
         """
         ...
 
-    async def mail(self, run_id: RunId, *, after: int) -> list[Mail]: ...
+    async def mail(self, run_id: RunId, *, after: int, limit: int | None = None) -> list[Mail]:
+        """In the order of acceptance, at most `limit`."""
+        ...
+
+    async def mail_of_numbers(self, run_id: RunId, numbers: Sequence[int]) -> list[Mail]: ...
 
     async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
         """Epoch and mail counter of each run that a worker owns."""
-        ...
-
-    # questions
-    async def open_question(self, question: QuestionRow, *, fence: Fence | None = None) -> QuestionRow:
-        """Store a question unless it is; one that is open and shows something else is changed. What is stored now.
-
-        The digest covers what is asked, not what became of it.
-        """
-        ...
-
-    async def close_question(
-        self, run_id: RunId, key: str, state: QuestionState, at: int, *, fence: Fence | None = None
-    ) -> QuestionRow | None:
-        """Decide a question that is still open, without an answer; what is stored now."""
-        ...
-
-    async def questions(
-        self, *, run_id: RunId | None = None, id_prefix: str | None = None, only_open: bool = True, limit: int = 200
-    ) -> list[QuestionRow]:
-        """Oldest first."""
-        ...
-
-    # what workers share by name
-    async def define(self, definitions: Sequence[Definition], *, within: Any = None) -> list[bool]:
-        """Write each one whose stored revision is one less (for 1: there is none); in one commit.
-
-        `within`: a connection of the user's own to the same database, with an open transaction: they are written with
-        that, and are there when the user commits. UsageError if it is none. New ones only (revision 1).
-        """
-        ...
-
-    async def definitions(
-        self, kind: str, *, names: Sequence[str] | None = None, due: int | None = None, limit: int = 10_000
-    ) -> list[Definition]:
-        """Of one kind, in the order of names; `due`: only those that are due by then, earliest first."""
-        ...
-
-    async def forget(self, kind: str, names: Sequence[str], *, bodies: Sequence[str] | None = None) -> None:
-        """Remove definitions; with `bodies`, one for each name, only those that still have it."""
-        ...
-
-    # what is removed, and what is taken elsewhere
-    async def ended(
-        self, agent: str, *, before: int, limit: int, after: tuple[int, RunId] | None = None
-    ) -> list[Ended]:
-        """Runs of an agent that ended before a time and have not been emptied, oldest first (by created_at, id).
-
-        That is: the status is final, and the last change (`updated_at`) was before that time. `after`: from behind
-        this (created_at, id) on.
-        `is_free`: nobody owns it, none of its questions is open, none of its children is unfinished, and all of its
-        ancestors that exist ended before that time too.
-        """
-        ...
-
-    async def ended_agents(self) -> list[str]:
-        """The agents that have runs which have ended and have not been emptied, in order.
-
-        What it costs does not grow with the number of runs.
-        """
-        ...
-
-    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Pruned]:
-        """Make runs into tombstones, each if it is as expected, in one commit; what became of each.
-
-        A tombstone has the stored epoch and one more, so that whoever wants to claim the run must look again. It is
-        `kept` as it was if epoch, head or status are others, if somebody owns it, or if it is not free as `ended`
-        says (`before` None: not asked). One that is stored already, as given, is gone on with.
-        Removed are records, blobs, questions, and mail. Mail with a dedup id stays, with number, kind and key and
-        without body and digest (both empty), so that it is still known. At most `most` rows are removed, a chunk of a
-        blob counting as 50; a run that has more is `partly` removed: call again. The mail counter stays.
-        A run that is `gone` is not listed by `ended` any more, but by `tombstones`, with `now` as its time.
-        """
-        ...
-
-    async def tombstones(
-        self, *, before: int, limit: int, agent: str | None = None, after: RunId | None = None
-    ) -> list[RunRow]:
-        """Runs that were emptied before a time, by id, from behind `after` on."""
-        ...
-
-    async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
-        """Remove tombstones with what is left of them, in one commit; how many there were. Other runs are left."""
-        ...
-
-    async def whole(self, run_id: RunId) -> Whole | None:
-        """All of a run, of one moment; CorruptJournal if it cannot be read."""
-        ...
-
-    async def put(self, whole: Whole, *, instead_of: RunRow | None = None) -> RunRow:
-        """Store a run as it is elsewhere, unowned, with all it has, in one commit; what is stored under its id now.
-
-        If the id exists, nothing is changed. `instead_of`: the run that is stored, with this epoch and digest and
-        without an owner, is removed with all it has in the same commit; if it is another by now, nothing is changed.
-        Rings if the run may be claimed.
-        """
         ...
 
     # news
@@ -393,7 +289,65 @@ class Store(Protocol):
         """
         ...
 
-    # workers
+
+class QuestionStore(Protocol):
+    """What runs ask people."""
+
+    async def open_question(self, question: QuestionRow, *, fence: Fence | None = None) -> QuestionRow:
+        """Store a question unless it is; one that is open and shows something else is changed. What is stored now.
+
+        The digest covers what is asked, not what became of it.
+        """
+        ...
+
+    async def close_question(
+        self, run_id: RunId, key: str, state: QuestionState, at: int, *, fence: Fence | None = None
+    ) -> QuestionRow | None:
+        """Decide a question that is still open, without an answer; what is stored now."""
+        ...
+
+    async def questions(
+        self, *, run_id: RunId | None = None, id_prefix: str | None = None, only_open: bool = True, limit: int = 200
+    ) -> list[QuestionRow]:
+        """Oldest first."""
+        ...
+
+
+class DefinitionStore(Protocol):
+    """What workers share by name."""
+
+    async def define(
+        self, definitions: Sequence[Definition], *, within: Any = None, act: Act | None = None
+    ) -> list[bool]:
+        """Write each one whose stored revision is one less (for 1: there is none); in one commit, with the act of who
+        does it, if one was written.
+
+        `within`: a connection of the user's own to the same database, with an open transaction: they are written with
+        that, and are there when the user commits. UsageError if it is none. New ones only (revision 1).
+        """
+        ...
+
+    async def definitions(
+        self, kind: str, *, names: Sequence[str] | None = None, due: int | None = None, limit: int = 10_000
+    ) -> list[Definition]:
+        """Of one kind, in the order of names; `due`: only those that are due by then, earliest first."""
+        ...
+
+    async def forget(
+        self, kind: str, names: Sequence[str], *, bodies: Sequence[str] | None = None, act: Act | None = None
+    ) -> None:
+        """Remove definitions; with `bodies`, one for each name, only those that still have it. The act of who does it
+        is kept in the same commit, if there was one."""
+        ...
+
+    async def add_act(self, act: Act) -> None:
+        """Keep what somebody did that changes nothing else in one commit."""
+        ...
+
+
+class WorkerStore(Protocol):
+    """Who executes runs, and who is dead."""
+
     async def add_worker(self, worker: Worker) -> None:
         """Take the worker's OS-level lock, then store its row."""
         ...
@@ -404,7 +358,7 @@ class Store(Protocol):
 
     async def workers(self) -> list[Worker]: ...
 
-    async def dead_workers(self) -> dict[WorkerId, str]:
+    async def dead_workers(self) -> dict[WorkerId, Proof]:
         """Workers known to be dead, with the proof: `lock` (released, or the process is gone), `session` (lost, and the
         process cannot be seen or is still there), `boot` (another one), `lease` (expired), or
         `gone`: it owns an unfinished run and has no row."""
@@ -418,26 +372,44 @@ class Store(Protocol):
         """The time of day where the data is, as far as it is known here."""
         ...
 
-    # for doctor, verify, migrate and backup
-    async def check(self) -> list[Problem]:
-        """What is wrong with the store, and with how it is kept; empty when sound."""
+
+class Store(RunStore, MailStore, QuestionStore, ThreadStore, DefinitionStore, WorkerStore, FileStore, Upkeep, Protocol):
+    """Where runs live: all of it. Who needs a part asks for the part."""
+
+    home: Home | None  #: of the app that has it open
+
+    @property
+    def surveys(self) -> Surveys:
+        """Reads over many runs."""
         ...
 
-    async def statistics(self) -> dict[str, int | str]:
-        """Sizes and versions for `doctor`."""
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def durability(self) -> str:
+        """`full`, or the name of the weaker mode that was asked for."""
         ...
 
-    async def schema(self) -> list[SchemaStep]:
-        """The migrations that this code knows, and those that a newer one applied."""
+    @property
+    def trouble(self) -> str | None:
+        """What writes are waiting for, or failed with last, if anything: for `doctor` and the worker's log."""
         ...
 
-    def known_schema(self) -> list[SchemaStep]:
-        """The migrations that this code knows, as if none were applied; the store need not exist."""
+    @property
+    def failure(self) -> StoreError | None:
+        """Why this store cannot be used any more by this process, whatever happens; None as long as it can."""
         ...
 
-    async def backup(self, path: str) -> int:
-        """Write a copy of everything, of one moment, to a new file, while others go on; how many bytes it has.
+    async def open(self, *, read_only: bool = False) -> None:
+        """Connect, check that the data is sound, bring the schema up to date (never with `read_only`)."""
+        ...
 
-        UsageError if the file exists, or if this sort of store is backed up by other programs.
+    async def close(self) -> None: ...
+
+    async def reach(self) -> None:
+        """Return when appends and reads have what they need: a worker asks before it claims anything.
+
+        Costs nothing if they do. StoreError says what is missing, if that is known; it may also take its time.
         """
         ...

@@ -25,9 +25,3 @@ class Home:
             "serves one loop: open another with hf.connect(…) in each loop or thread, or hand the call over with "
             "asyncio.run_coroutine_threadsafe(…)."
         )
-
-
-class AtHome:
-    """What an app has open."""
-
-    home: Home | None = None

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.base.data import brisk
 from holdfast.errors import HoldfastError, RunNotFound
-from holdfast.model import Known, Mail, QuestionState, RunId, RunRow, Sent, Wake
+from holdfast.model import Act, Known, Mail, Outgoing, QuestionState, RunId, RunRow, Sent, Wake
 from holdfast.store import rows
-from holdfast.store.carrier import Posted
+from holdfast.store.carrier import AcceptedMail
 
 
 class WakeError(Exception):
     """A wake function has a bug. No error of the run or the store, so it is never passed over in silence."""
-
-
-@brisk
-class Delivery:
-    """Mail with the conditions under which it is accepted; see `Store.send`."""
-
-    mail: Mail
-    wake: Wake
-    expected: int | None = None
-    decides: tuple[QuestionState, str] | None = None
 
 
 def wake_row(wake: Wake, row: RunRow) -> RunRow | None:
@@ -53,24 +43,27 @@ def decider(mail: Mail) -> tuple[str | None, str]:
     return body.get("by"), body.get("note") or ""
 
 
-class Mailbag:
+class MailBatch:
     """The runs that mail comes for, as they are in one transaction, and what of them is to be written."""
 
-    def __init__(self, runs: dict[RunId, RunRow | HoldfastError], known: dict[tuple[RunId, str], Known]) -> None:
+    def __init__(
+        self,
+        runs: dict[RunId, RunRow | HoldfastError],
+        known: dict[tuple[RunId, str], Known],
+        decide: Callable[[Mail, QuestionState, str], bool],
+    ) -> None:
         self._runs = runs
         self._known = known  # by dedup id
+        self._decide = decide  # the question that mail is for, if it is open and shows that
         self._counted: set[RunId] = set()
         self._woken: set[RunId] = set()
         self.mail: list[rows.Values] = []  #: to be inserted
-        self.posted: list[Posted] = []  #: the same, and who had the runs
+        self.accepted: list[AcceptedMail] = []  #: the same, and who had the runs
+        self.acts: list[Act] = []  #: what people did with it
 
-    def decide(self, mail: Mail, state: QuestionState, shown: str) -> bool:
-        """Decide the question that mail is for, if it is open and shows that."""
-        raise NotImplementedError
-
-    def accept(self, delivery: Delivery) -> Sent:
+    def accept(self, outgoing: Outgoing) -> Sent:
         """Accept mail; raises why it is refused. What is refused has changed nothing."""
-        mail = delivery.mail
+        mail = outgoing.mail
         row = self._runs.get(mail.run_id)
         if row is None:
             raise RunNotFound(f"There is no run {mail.run_id} in this store.")
@@ -78,14 +71,16 @@ class Mailbag:
             return Sent(known.number, is_new=False, known=known)
         if isinstance(row, HoldfastError):
             raise row
-        woken = wake_row(delivery.wake, row)
-        if delivery.expected is not None and row.mail != delivery.expected:
+        woken = wake_row(outgoing.wake, row)
+        if outgoing.expected is not None and row.mail != outgoing.expected:
             return Sent(0, is_new=False)
-        if delivery.decides is not None and not self.decide(mail, *delivery.decides):
+        if outgoing.decides is not None and not self._decide(mail, *outgoing.decides):
             return Sent(0, is_new=False)
         number = row.mail + 1
         self.mail.append(rows.mail_parameters(mail, number))
-        self.posted.append(Posted(replace(mail, number=number), row.owner))
+        self.accepted.append(AcceptedMail(replace(mail, number=number), row.owner))
+        if outgoing.act is not None:
+            self.acts.append(outgoing.act)
         if mail.dedup is not None:
             self._known[mail.run_id, mail.dedup] = Known(number, mail.kind, mail.key, mail.body)
         if woken is not None and row.owner is None:

@@ -1,5 +1,10 @@
 """Numbered migrations. Each is applied together with the row that says so, in one transaction.
 
+What a dialect has functions for stands in its `functions.sql`, one named block each (in `superseded.sql`, those that
+only older code calls); a line `{name}` in a migration is
+that block. So a function is read in one place, and changing one that was released changes the migration that made it,
+which a test notices.
+
 `python -m holdfast.store.migrate` prints the schema that they add up to (kept in `schema.sql`, compared by a test).
 """
 
@@ -7,7 +12,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import sys
+from collections.abc import Mapping
 from importlib import resources
 
 import apsw
@@ -16,6 +23,9 @@ from holdfast.base import clock, faults
 from holdfast.base.data import data
 from holdfast.errors import SchemaTooNew
 from holdfast.store.queries import load_queries
+
+_FUNCTION = re.compile(r"^-- function: (\w+)\n", re.MULTILINE)
+_CREATED = re.compile(r"^\{(\w+)\}$", re.MULTILINE)
 
 
 @data
@@ -30,13 +40,26 @@ class Migration:
 
 
 @functools.cache
+def functions(dialect: str) -> Mapping[str, str]:
+    """The functions that migrations of a dialect create, by name."""
+    found: dict[str, str] = {}
+    for name in ("functions.sql", "superseded.sql"):
+        file = resources.files("holdfast.store").joinpath("sql", dialect, name)
+        if file.is_file():
+            pieces = _FUNCTION.split(file.read_text("utf-8"))[1:]
+            found |= {name: text.strip() for name, text in zip(pieces[::2], pieces[1::2], strict=True)}
+    return found
+
+
+@functools.cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
     """All migrations of a dialect, in order, numbered from 1 without gaps."""
     folder = resources.files("holdfast.store").joinpath("sql", dialect, "migrations")
     found = []
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         number, _, name = file.name.removesuffix(".sql").partition("_")
-        found.append(Migration(int(number), name, file.read_text("utf-8")))
+        sql = _CREATED.sub(lambda created: functions(dialect)[created[1]], file.read_text("utf-8"))
+        found.append(Migration(int(number), name, sql))
     if [migration.number for migration in found] != list(range(1, len(found) + 1)):
         raise ValueError(f"the {dialect} migrations are not numbered 1..n")
     return tuple(found)

@@ -19,7 +19,7 @@ _MARK = re.compile(r"\?(?=::)")
 _ROW = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 #: Fragments of the first may be included by the others.
-_FILES = ("queries", "database", "retention")
+_FILES = ("queries", "workers", "database", "retention", "turns", "files", "surveys", "threads", "families")
 
 #: Most rows that one statement takes.
 MOST_ROWS = 256

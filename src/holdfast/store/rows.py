@@ -9,16 +9,17 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.codec.fastjson import encode
-from holdfast.errors import CorruptJournal
+from holdfast.errors import CorruptJournal, StoreCorrupt
 from holdfast.model import (
-    FINAL,
     LARGEST_BLOB,
     TAGS,
+    Act,
     Append,
     Claim,
     Definition,
     Kind,
     Mail,
+    Message,
     Pruned,
     QuestionRow,
     QuestionState,
@@ -26,11 +27,16 @@ from holdfast.model import (
     RunFilter,
     RunId,
     RunRow,
+    Saying,
     Status,
     ThreadId,
+    ThreadRow,
     Worker,
     WorkerId,
+    reasons,
 )
+from holdfast.model.budgets import BUDGET, Budget, FamilyUse, Used
+from holdfast.store import shapes
 
 _WORKER = re.compile(r"[A-Za-z0-9_-]+")
 #: Kinds that are no progress, since a run that always dies at the same call writes them too: the count of claims stays.
@@ -38,7 +44,7 @@ _WORKER = re.compile(r"[A-Za-z0-9_-]+")
 _NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
 _BLOB_CHUNK = 256 * 1024
 #: Before all times of runs; its negative is after them.
-_EVER = -(2**62)
+EVER = -(2**62)
 
 Values = tuple[Any, ...]
 
@@ -53,8 +59,8 @@ def keep_parameters(append: Append) -> Values:
     return (
         row.id,
         row.updated_at,
-        None if row.reason is None else encode(row.reason),
-        row.generation,
+        None if row.reason is None else reasons.text(row.reason),
+        row.turn,
         row.head_seq,
         row.head_hash,
         encode(row.summary),
@@ -82,7 +88,7 @@ def record_parameters(run_id: RunId, record: Record) -> Values:
         run_id,
         record.seq,
         record.epoch,
-        record.generation,
+        record.turn,
         record.key,
         str(record.kind),
         record.name,
@@ -98,7 +104,9 @@ def record_parameters(run_id: RunId, record: Record) -> Values:
 
 
 def blob_parameters(run_id: RunId, digest: str, data: bytes) -> Iterator[Values]:
-    packed = zlib.compress(data, 1)
+    # What a blob is a difference to is read by the database, so it is not compressed.
+    head = data.index(b"\n") if data.startswith(b"~") else 0
+    packed = data[:head] + zlib.compress(data[head:], 1)
     for chunk, start in enumerate(range(0, len(packed), _BLOB_CHUNK)):
         yield run_id, digest, chunk, packed[start : start + _BLOB_CHUNK]
 
@@ -116,9 +124,9 @@ def run_parameters(row: RunRow, owner: WorkerId | None) -> Values:
         row.created_at,
         row.updated_at,
         row.status.value,
-        None if row.reason is None else encode(row.reason),
+        None if row.reason is None else reasons.text(row.reason),
         row.wake_at,
-        row.generation,
+        row.turn,
         row.epoch,
         row.head_seq,
         row.head_hash,
@@ -137,9 +145,9 @@ def state_parameters(row: RunRow) -> dict[str, Any]:
         "id": row.id,
         "updated_at": row.updated_at,
         "status": row.status.value,
-        "reason": None if row.reason is None else encode(row.reason),
+        "reason": None if row.reason is None else reasons.text(row.reason),
         "wake_at": row.wake_at,
-        "generation": row.generation,
+        "generation": row.turn,
         "epoch": row.epoch,
         "head_seq": row.head_seq,
         "head_hash": row.head_hash,
@@ -153,9 +161,9 @@ def claim_parameters(row: RunRow, owner: WorkerId) -> Values:
         row.id,
         row.updated_at,
         row.status.value,
-        None if row.reason is None else encode(row.reason),
+        None if row.reason is None else reasons.text(row.reason),
         row.wake_at,
-        row.generation,
+        row.turn,
         row.epoch,
         encode(row.summary),
         row.digest,
@@ -177,9 +185,9 @@ def taking_parameters(claim: Claim) -> Values:
         row.queue_key,
         row.updated_at,
         row.status.value,
-        None if row.reason is None else encode(row.reason),
+        None if row.reason is None else reasons.text(row.reason),
         row.wake_at,
-        row.generation,
+        row.turn,
         row.epoch,
         row.head_seq,
         row.head_hash,
@@ -196,9 +204,9 @@ def wake_parameters(row: RunRow) -> Values:
         row.mail,
         row.updated_at,
         row.status.value,
-        None if row.reason is None else encode(row.reason),
+        None if row.reason is None else reasons.text(row.reason),
         row.wake_at,
-        row.generation,
+        row.turn,
         encode(row.summary),
         row.digest,
     )
@@ -209,6 +217,7 @@ def wake_parameters(row: RunRow) -> Values:
 EMPTYING = (
     ("empty_records", 1),
     ("empty_blobs", 50),
+    ("empty_chunks", 50),
     ("empty_questions", 1),
     ("empty_landed", 1),
     ("empty_tags", 1),
@@ -227,7 +236,7 @@ def pruned(tombstones: Sequence[RunRow], *, stored: Container[str], more: Contai
 def tombstone_parameters(row: RunRow) -> Values:
     return (
         row.id,
-        None if row.reason is None else encode(row.reason),
+        None if row.reason is None else reasons.text(row.reason),
         encode(row.summary),
         row.digest,
         row.epoch,
@@ -258,6 +267,10 @@ def question_parameters(question: QuestionRow) -> Values:
     )
 
 
+def act_parameters(act: Act) -> Values:
+    return act.at, act.by, act.via.value, act.what, act.target, act.run_id, act.note
+
+
 def definition_parameters(definition: Definition) -> Values:
     return definition.kind, definition.name, definition.body, definition.due_at, definition.revision
 
@@ -266,7 +279,7 @@ def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
     """The query whose index fits a filter best, and its parameters, except where a cursor stands."""
     name = _best_index(which)
     statuses = which.status
-    if statuses is None and name == "runs_by_queue":
+    if statuses is None and name in ("runs_by_queue", "runs_by_agent"):
         statuses = frozenset(Status)
     return name, {
         "statuses": None if statuses is None else sorted(statuses),
@@ -274,8 +287,8 @@ def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
         "thread_id": which.thread_id,
         "parent_id": which.parent_id,
         "queue": which.queue,
-        "since": _EVER if which.since is None else which.since,
-        "before_at": -_EVER,
+        "since": EVER if which.since is None else which.since,
+        "before_at": -EVER if which.until is None else which.until,
         "before_id": which.before_id or "",
         "limit": which.limit,
         "owners": sorted(which.orphaned_from) if which.orphaned_from else None,
@@ -304,18 +317,18 @@ def _best_index(which: RunFilter) -> str:
         return "runs_by_thread"
     if which.queue is not None:
         return "runs_by_queue"
-    if which.agent is not None and (which.status is None or len(which.status & FINAL) > 1):
-        return "runs_by_agent"  # most runs have ended, so that says less
+    if which.agent is not None:
+        return "runs_by_agent"
     return "runs_newest" if which.status is None else "runs_by_statuses"
 
 
 def read_run(values: Sequence[Any], *, lenient: bool = False) -> RunRow:
     """A run; its hash as bytes. `lenient`: show one that cannot be read as quarantined, so that it hides no other."""
-    run_id = RunId(values[0] or "")
+    run_id = RunId(str(values[0] or ""))
     try:
-        if values.count(None) > sum(values[i] is None for i in (4, 11, 12, 19)):
-            raise ValueError("a value is missing")
-        status, reason = Status(values[10]), _mapping(values[11]) if values[11] is not None else None
+        if not shapes.fits(values, shapes.RUN):
+            raise ValueError(shapes.STRANGE)
+        status, reason = Status(values[10]), reasons.read(values[11]) if values[11] is not None else None
         summary, head_hash = _mapping(values[18]), values[16]
         if not isinstance(head_hash, bytes):
             head_hash = bytes.fromhex(head_hash)  # how SQLite's JSON answers have it
@@ -324,8 +337,9 @@ def read_run(values: Sequence[Any], *, lenient: bool = False) -> RunRow:
     except ValueError as error:
         if not lenient:
             raise CorruptJournal(f"The row of run {run_id} cannot be read: {error}.", run_id=run_id) from error
-        status, reason = Status.quarantined, {"why": "corrupt", "detail": f"its row cannot be read: {error}"}
+        status, reason = Status.quarantined, reasons.Corrupt(f"its row cannot be read: {error}")
         summary, head_hash = {}, b""
+        values = shapes.readable(values, shapes.RUN)
     return RunRow(
         id=run_id,
         thread_id=ThreadId(values[1]),
@@ -340,7 +354,7 @@ def read_run(values: Sequence[Any], *, lenient: bool = False) -> RunRow:
         status=status,
         reason=reason,
         wake_at=values[12],
-        generation=values[13],
+        turn=values[13],
         epoch=values[14],
         head_seq=values[15],
         head_hash=head_hash,
@@ -368,7 +382,19 @@ def counts_of(queues: Sequence[str], found: Iterable[Sequence[Any]]) -> dict[str
     return counts
 
 
+def family_use_of(values: Sequence[Any]) -> FamilyUse:
+    """What a family has used; the limit is that of the run which has the budget."""
+    summary, tokens, cost, steps, runs, live = values
+    limit = Budget.read(_mapping(summary).get(BUDGET)) if summary is not None else None
+    return FamilyUse(limit, Used(int(tokens), float(cost), int(steps)), runs, live)
+
+
 def read_mail(values: Sequence[Any]) -> Mail:
+    if not shapes.fits(values, shapes.MAIL):
+        raise CorruptJournal(
+            f"Mail {values[1]} of run {values[0]} cannot be read: {shapes.STRANGE}.",
+            run_id=str(values[0]),
+        )
     run_id, number, kind, key, body, at, digest, dedup = values
     return Mail(run_id=RunId(run_id), number=number, kind=kind, key=key, body=body, at=at, digest=digest, dedup=dedup)
 
@@ -376,6 +402,8 @@ def read_mail(values: Sequence[Any]) -> Mail:
 def read_question(values: Sequence[Any]) -> QuestionRow:
     question_id, run_id, key, body, shown, asked_at, due_at, state, decided_at, decided_by, note, digest = values
     try:
+        if not shapes.fits(values, shapes.QUESTION):
+            raise ValueError(shapes.STRANGE)
         known = QuestionState(state)
     except ValueError as error:
         raise CorruptJournal(
@@ -397,13 +425,42 @@ def read_question(values: Sequence[Any]) -> QuestionRow:
     )
 
 
+def message_parameters(message: Message) -> Values:
+    return tuple(message)
+
+
+def said_messages(saying: Saying, first: int) -> list[Message]:
+    """What is said, under numbers from `first` on."""
+    return [
+        Message(saying.thread_id, number, body, saying.at, saying.author, saying.covers, saying.dedup, digest)
+        for number, (body, digest) in enumerate(zip(saying.bodies, saying.digests, strict=True), first)
+    ]
+
+
+def read_message(values: Sequence[Any]) -> Message:
+    if not shapes.fits(values, shapes.MESSAGE):
+        what = f"Message {values[1]} of thread {values[0]}"
+        raise CorruptJournal(f"{what} cannot be read: {shapes.STRANGE}.", run_id="")
+    return Message(*values)
+
+
+def read_thread(values: Sequence[Any]) -> ThreadRow:
+    if not shapes.fits(values, shapes.THREAD):
+        raise CorruptJournal(f"The row of thread {values[0]} cannot be read: {shapes.STRANGE}.", run_id="")
+    return ThreadRow(*values)
+
+
 def read_definition(values: Sequence[Any]) -> Definition:
     kind, name, body, revision, due_at = values
+    if not shapes.fits(values, shapes.DEFINITION):
+        raise _damaged(f"of {kind} {name}")
     return Definition(kind=kind, name=name, body=body, revision=revision, due_at=due_at)
 
 
 def read_worker(values: Sequence[Any]) -> Worker:
     worker_id, pid, host, boot_id, started_at, lease_until_ms = values
+    if not shapes.fits(values, shapes.WORKER):
+        raise _damaged(f"of worker {worker_id}")
     return Worker(
         id=WorkerId(worker_id),
         pid=pid,
@@ -414,8 +471,19 @@ def read_worker(values: Sequence[Any]) -> Worker:
     )
 
 
+def _damaged(whose: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"The row {whose} cannot be read: {shapes.STRANGE}, so the store was damaged or changed by something else. "
+        "Stop all workers, run `holdfast verify`, and restore a backup."
+    )
+
+
 def unpack_blob(run_id: RunId, digest: str, packed: bytes) -> bytes:
     decompressor = zlib.decompressobj()
+    head = b""
+    if packed.startswith(b"~"):  # a difference; a compressed text begins with another byte
+        at = packed.find(b"x")
+        head, packed = packed[:at], packed[at:]
     try:
         data = decompressor.decompress(packed, LARGEST_BLOB + 1)
     except zlib.error as error:
@@ -429,4 +497,4 @@ def unpack_blob(run_id: RunId, digest: str, packed: bytes) -> bytes:
         )
     if not decompressor.eof or decompressor.unused_data:
         raise CorruptJournal(f"A stored value of run {run_id} ({digest}) is incomplete.", run_id=run_id)
-    return data
+    return head + data

@@ -33,11 +33,11 @@ from holdfast.app import Holdfast
 from holdfast.base import faults
 from holdfast.base.config import Settings, store_url
 from holdfast.errors import CorruptJournal, HoldfastError, RunError, UsageError
-from holdfast.history.history import RunInfo
+from holdfast.history.info import RunInfo
 from holdfast.model import Status
 from holdfast.store import open_store
 from holdfast.testing.parking import open_waits
-from holdfast.verbs.child import Agent, Call
+from holdfast.verbs.agent import Agent, Call
 
 #: Exit code when Holdfast itself refused: the store is damaged, full, or the call is wrong.
 REFUSED = 3

@@ -17,8 +17,8 @@ from holdfast.base import clock
 from holdfast.errors import UsageError
 from holdfast.journal.stillness import Quiet
 from holdfast.model import RunFilter, Status
-from holdfast.worker.execution import SHORT_WAIT_US as SHORT_WAIT_US
 from holdfast.worker.execution import Execution
+from holdfast.worker.parking import SHORT_WAIT_US as SHORT_WAIT_US
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 #: What may wake up by itself.
@@ -144,10 +144,10 @@ class Clock:
 def _is_changing(execution: Execution) -> bool:
     """Is a run about to begin, to end, or to leave memory? It is in the records whether it did, so it is waited for."""
     run = execution.run
-    if run.dead or not execution.is_idle:
+    if run.life.dead or not execution.is_idle:
         return True
-    if run.quiet() is not Quiet.settled or run.own_timers.pending(run.loop.time()):
+    if run.activity.quiet() is not Quiet.settled or run.activity.own_timers.pending(run.life.loop.time()):
         return False  # it waits for something of its own, which time has no power over
-    due_us = run.next_due_us()
+    due_us = run.waits.next_due_us()
     is_short = due_us is not None and due_us - clock.now_us() <= SHORT_WAIT_US
-    return not run.waits or run.paused or not is_short
+    return not run.waits or run.gate.paused or not is_short

@@ -12,8 +12,9 @@ from holdfast.model import (
     Definition,
     Kind,
     Known,
-    Letter,
     Mail,
+    MailKind,
+    Outgoing,
     QuestionState,
     RunId,
     RunRow,
@@ -25,6 +26,7 @@ from holdfast.testing.samples import (
     START,
     Case,
     MakeStore,
+    alone,
     amended,
     append,
     extend,
@@ -219,7 +221,7 @@ async def of_two_answers_one_wins(make: MakeStore) -> None:
         for number in range(10):
             row = await one.create(new_run(status=Status.waiting), owner=None)
             question = await one.open_question(question_of(row.id))
-            answer = mail_for(row.id, _ANSWER, kind="answer", key="ask#1", at=START + 7)
+            answer = mail_for(row.id, _ANSWER, kind=MailKind.answer, key="ask#1", at=START + 7)
             decline = dataclasses.replace(answer, body='{"declined":true,"by":"bob"}')
             answering = one.send(answer, wake=woken, decides=(QuestionState.answered, "shown 1"))
             declining = two.send(decline, wake=woken, decides=(QuestionState.declined, "shown 1"))
@@ -243,7 +245,7 @@ async def an_answer_is_for_what_was_shown(make: MakeStore) -> None:
     async with opened(make) as store:
         row = await store.create(new_run(status=Status.waiting), owner=None)
         question = await store.open_question(question_of(row.id))
-        answer = mail_for(row.id, _ANSWER, kind="answer", key="ask#1")
+        answer = mail_for(row.id, _ANSWER, kind=MailKind.answer, key="ask#1")
         nothing = Sent(0, is_new=False)
         decides = QuestionState.answered
         assert await store.send(answer, wake=woken, decides=(decides, "shown 0")) == nothing
@@ -352,7 +354,7 @@ async def news_ring_the_bell(make: MakeStore) -> None:
         await store.create(new_run(status=Status.queued, wake_at=START), owner=None)
         assert await other.changed(60)
         ready = new_run(status=Status.queued, wake_at=START)
-        if not store.create_inline(ready):
+        if await alone(store, ready) is None:
             await store.create(ready, owner=None)
         assert await other.changed(60)
         await store.send(mail_for(row.id, dedup="1"), wake=left)
@@ -383,10 +385,10 @@ async def mail_for_runs_of_this_process_is_handed_over(make: MakeStore) -> None:
         await other.changed(0)
         await store.send(mail_for(mother.id, "first"), wake=left)
         end = extend(child, Kind.finished, status=Status.done, release=True)
-        letter = Letter(mail_for(mother.id, kind="child", key=child.id), left)
-        fenced = dataclasses.replace(end, row=dataclasses.replace(end.row, epoch=9), tell=letter)
+        letter = Outgoing(mail_for(mother.id, kind=MailKind.child, key=child.id), left)
+        fenced = dataclasses.replace(end, row=dataclasses.replace(end.row, epoch=9), outgoing=letter)
         assert await append(store, fenced) == [Applied.fenced]
-        assert await append(store, dataclasses.replace(end, tell=letter)) == [Applied.committed]
+        assert await append(store, dataclasses.replace(end, outgoing=letter)) == [Applied.committed]
         refused = store.send(mail_for(mother.id, "refused"), wake=_refuse)
         results = await asyncio.gather(
             refused, store.send(mail_for(mother.id, "last"), wake=left), return_exceptions=True
@@ -394,7 +396,7 @@ async def mail_for_runs_of_this_process_is_handed_over(make: MakeStore) -> None:
         assert isinstance(results[0], RunFinished)
         await asyncio.sleep(0)
         assert came == await store.mail(mother.id, after=0), "as it is stored, once, in order, and nothing else"
-        assert [mail.kind == "child" for mail in came] == [False, True, False]
+        assert [mail.kind == MailKind.child for mail in came] == [False, True, False]
         assert not await other.changed(0.02), "nobody else has to look"
         await other.send(mail_for(mother.id, "from afar"), wake=left)
         assert await store.changed(60), "what others send is rung for"

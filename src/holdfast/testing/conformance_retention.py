@@ -1,15 +1,17 @@
-"""What every store must do about runs that are removed, and about those that are taken in from elsewhere."""
+"""What every store must do about runs that are removed, those that are taken in from elsewhere, and families."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from typing import Any
 
 from holdfast.model import (
     Kind,
     Landing,
     Mail,
+    MailKind,
     Pruned,
     QuestionState,
     RunFilter,
@@ -17,8 +19,11 @@ from holdfast.model import (
     RunRow,
     Status,
     Whole,
+    reasons,
 )
+from holdfast.model.budgets import BUDGET, Budget, FamilyUse, Used
 from holdfast.store.contract import Store
+from holdfast.testing import conformance_files
 from holdfast.testing.samples import (
     ALICE,
     BOB,
@@ -50,7 +55,7 @@ async def _ended(store: Store, run_id: str, status: Status = Status.done, **chan
 
 def _tombstone(row: RunRow) -> RunRow:
     return dataclasses.replace(
-        row, epoch=row.epoch + 1, reason={"why": "pruned", "at": LATER}, summary={}, digest=f"tombstone {row.id}"
+        row, epoch=row.epoch + 1, reason=reasons.Pruned(LATER), summary={}, digest=f"tombstone {row.id}"
     )
 
 
@@ -143,7 +148,7 @@ async def a_tombstone_is_all_that_is_left_and_still_knows_its_mail(make: MakeSto
         (mail,) = await store.mail(row.id, after=0)
         assert (mail.number, mail.kind, mail.key, mail.body, mail.digest, mail.dedup) == (
             1,
-            "resolve",
+            MailKind.resolve,
             "pay#1",
             "",
             "",
@@ -183,7 +188,7 @@ async def much_is_removed_in_parts(make: MakeStore) -> None:
         assert await _prune(store, row, most=15) == [Pruned.partly]
         stored = await store.run(row.id)
         assert stored is not None
-        assert stored.reason == {"why": "pruned", "at": LATER}
+        assert stored.reason == reasons.Pruned(LATER)
         assert await _listed(store) == {"r_1": True}, "there is more to remove"
         assert await store.tombstones(before=LATER + 1, limit=10) == []
         assert await _prune(store, row, most=15) == [Pruned.partly], "the blob does not fit"
@@ -230,7 +235,7 @@ async def _make_whole(store: Store) -> Whole:
     await store.open_question(
         question_of(first.id, "ask#2", state=QuestionState.declined, decided_at=START, decided_by="eva", note="no")
     )
-    await append(store, parked(step.row, Kind.noted, wake_at=START + 7, reason={"why": "timer"}))
+    await append(store, parked(step.row, Kind.noted, wake_at=START + 7, reason=reasons.Waiting((), None, 0, False)))
     return await _whole(store, first.id)
 
 
@@ -262,7 +267,7 @@ async def an_id_that_exists_is_not_replaced_unless_it_is_the_one_named(make: Mak
         stale = dataclasses.replace(whole.row, epoch=7)
         assert await store.put(other, instead_of=stale) == whole.row
         assert await _whole(store, whole.row.id) == whole
-        extra = Mail(whole.row.id, 3, "signal", "go", "{}", START, "d")
+        extra = Mail(whole.row.id, 3, MailKind.signal, "go", "{}", START, "d")
         newer = dataclasses.replace(
             whole,
             row=dataclasses.replace(whole.row, epoch=9, mail=3, digest="newer"),
@@ -279,6 +284,34 @@ async def an_id_that_exists_is_not_replaced_unless_it_is_the_one_named(make: Mak
         assert await store.put(whole, instead_of=held) == held, "somebody has it"
 
 
+async def the_largest_runs_are_named_with_what_they_take(make: MakeStore) -> None:
+    async with opened(make) as store:
+        rows = {name: await store.create(new_run(name), owner=ALICE) for name in ("r_long", "r_large", "r_small")}
+        await append(store, extend(rows["r_long"], *[Kind.done] * 30, payload="x" * 10))
+        large = extend(rows["r_large"], Kind.done)
+        await append(store, dataclasses.replace(large, blobs=(("b" * 32, os.urandom(5000)),)))
+        found = await store.largest(2)
+        assert [(run_id, records) for run_id, records, _ in found] == [("r_large", 2), ("r_long", 31)]
+        assert found[0][2] > 5000 > found[1][2] > 300
+        assert len(await store.largest(10)) == 3
+
+
+async def pages_of_records_and_mail_fit_together(make: MakeStore) -> None:
+    async with opened(make) as store:
+        row = await store.create(new_run("r_1"), owner=ALICE)
+        await append(store, extend(row, *[Kind.done] * 8))
+        for number in range(5):
+            await store.send(mail_for(row.id, key=f"k{number}"), wake=lambda _: None)
+        for read, place in ((store.records, "seq"), (store.mail, "number")):
+            whole, after = await read(row.id, after=0), 0
+            pages: list[Any] = []
+            while page := await read(row.id, after=after, limit=3):
+                assert len(page) <= 3
+                pages += page
+                after = getattr(page[-1], place)
+            assert pages == whole
+
+
 async def the_schema_is_up_to_date_once_a_store_is_open(make: MakeStore) -> None:
     async with opened(make) as store:
         steps = await store.schema()
@@ -287,7 +320,29 @@ async def the_schema_is_up_to_date_once_a_store_is_open(make: MakeStore) -> None
         assert [step.name for step in steps][:2] == ["initial", "retention"]
 
 
+async def a_family_has_used_what_its_rows_say(make: MakeStore) -> None:
+    def use(owner: str, asks: str) -> Any:
+        return store.family_use(RunId(owner), RunId(asks))
+
+    async with opened(make) as store:
+        used = {"input_tokens": 3, "output_tokens": 4, "cost": 0.25, "steps": 2, "effects": 1, "now": "“\u0001” ' %"}
+        limits = {BUDGET: {"cost": 1.5, "steps": 9}}
+        family = {"top": None, "child": "top", "other": "top", "grandchild": "child", "stranger": None}
+        for name, parent in family.items():
+            status = Status.done if name == "other" else Status.running
+            summary = used | limits if name == "top" else {} if name == "child" else used
+            await store.create(new_run(name, parent_id=parent, status=status, summary=summary), owner=None)
+        limit = Budget(cost=1.5, steps=9)
+        assert await use("top", "nobody") == FamilyUse(limit, Used(21, 0.75, 9), 4, 3)
+        assert await use("top", "top") == FamilyUse(limit, Used(14, 0.5, 6), 3, 2)
+        assert await use("top", "grandchild") == FamilyUse(limit, Used(14, 0.5, 6), 3, 2)
+        assert await use("child", "child") == FamilyUse(None, Used(7, 0.25, 3), 1, 1)
+        assert await use("grandchild", "grandchild") == FamilyUse(None, Used(), 0, 0)
+        assert await use("nobody", "nobody") == FamilyUse(None, Used(), 0, 0)
+
+
 CASES: tuple[Case, ...] = (
+    *conformance_files.CASES,
     runs_that_have_ended_are_listed_by_agent_oldest_first,
     a_run_that_something_alive_may_need_is_not_free,
     a_tombstone_is_all_that_is_left_and_still_knows_its_mail,
@@ -296,5 +351,8 @@ CASES: tuple[Case, ...] = (
     tombstones_are_forgotten_and_nothing_else_is,
     a_whole_run_is_taken_in_as_it_is,
     an_id_that_exists_is_not_replaced_unless_it_is_the_one_named,
+    the_largest_runs_are_named_with_what_they_take,
+    pages_of_records_and_mail_fit_together,
     the_schema_is_up_to_date_once_a_store_is_open,
+    a_family_has_used_what_its_rows_say,
 )

@@ -11,6 +11,7 @@ not know what an agent was meant to do; they know what no history may contain:
 - numbers have no gaps and the hash chain holds;
 - what is over stays over, unless somebody reopened it; what was cancelled ends as cancelled;
 - what is said of effects holds together (`invariants_effects`): doubts, verdicts, sagas;
+- so does what bodies write to streams (`invariants_streams`);
 - how a wait ends is decided once;
 - mail is numbered without gaps and acted on once, and what a parked run waits for does not lie unread;
 - a run that is not over is owned by a live worker, or can be taken up, or waits and says for what;
@@ -21,17 +22,34 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.base.config import Settings
 from holdfast.errors import CorruptJournal, HoldfastError
-from holdfast.history.history import note_of
+from holdfast.history.facts import note_of
+from holdfast.journal.forks import origin_in
 from holdfast.journal.tombstones import is_empty
 from holdfast.journal.verification import verify
-from holdfast.model import FINAL, OUTCOMES, Kind, Mail, Record, RunFilter, RunRow, Status, WorkerId
+from holdfast.model import (
+    FINAL,
+    OUTCOMES,
+    Kind,
+    Mail,
+    MailKind,
+    NoteKind,
+    Record,
+    RunFilter,
+    RunRow,
+    Status,
+    Wait,
+    WaitKind,
+    WorkerId,
+    reasons,
+)
 from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.testing.invariants_effects import effect_violations
+from holdfast.testing.invariants_streams import stream_violations
 from holdfast.testing.ledger import Ledger, LedgerLine
 from holdfast.testing.reading import in_own_loop
 
@@ -41,18 +59,25 @@ _GOES_ON = frozenset({"not_landed", "retry"})
 _DECIDERS = frozenset({"verify", "on_doubt", "person", "the store", "cancel"})
 #: What is written to a run that nobody has, in an epoch of its own.
 _AMENDED = (
-    [(Kind.noted, "paused")],
-    [(Kind.noted, "requeued")],
-    [(Kind.noted, "blocked")],
-    [(Kind.noted, "moved")],
-    [(Kind.noted, "cancel")],
-    [(Kind.noted, "cancel"), (Kind.finished, Status.cancelled)],
-    [(Kind.noted, "cancel"), (Kind.noted, "left in doubt"), (Kind.finished, Status.cancelled)],
+    [(Kind.noted, NoteKind.paused)],
+    [(Kind.noted, NoteKind.requeued)],
+    [(Kind.noted, NoteKind.budget)],
+    [(Kind.noted, NoteKind.blocked)],
+    [(Kind.noted, NoteKind.moved)],
+    [(Kind.noted, NoteKind.cancel)],
+    [(Kind.noted, NoteKind.cancel), (Kind.finished, Status.cancelled)],
+    [(Kind.noted, NoteKind.cancel), (Kind.noted, NoteKind.left_in_doubt), (Kind.finished, Status.cancelled)],
 )
 _INTERRUPT = "hf:interrupt"
+#: Notes of mail that was read.
+_TELLS_OF_MAIL = frozenset({NoteKind.paused, NoteKind.cancel, NoteKind.refused, NoteKind.unheeded, NoteKind.budget})
 #: Mail that wakes whatever waits, and mail that wakes what waits for just this: the wait's kind and where it says so.
-_ALWAYS_AWAITED = frozenset({"answer", "cancel", "interrupt"})
-_AWAITED = {"resolve": ("doubt", "key"), "signal": ("signal", "name"), "child": ("child", "child")}
+_ALWAYS_AWAITED = frozenset({MailKind.answer, MailKind.cancel, MailKind.interrupt})
+_AWAITED: Mapping[str, tuple[WaitKind, Callable[[Wait], str]]] = {
+    MailKind.resolve: (WaitKind.doubt, lambda wait: wait.key),
+    MailKind.signal: (WaitKind.signal, lambda wait: wait.name),
+    MailKind.child: (WaitKind.child, lambda wait: wait.child),
+}
 
 
 def check_history(
@@ -150,8 +175,9 @@ def violations_of(
     yield from _endings(row, records)
     yield from _calls(records)
     yield from effect_violations(records)
+    yield from stream_violations(row, records)
     yield from _mail(row, records, mail)
-    yield from _left_over(row, records, mail, frozenset(dead))
+    yield from _left_over(row, records, mail, dead=frozenset(dead))
     yield from _bodies(records, lines)
 
 
@@ -170,10 +196,10 @@ def _missing(known: tuple[RunRow, list[Record]] | None, key: str) -> str | None:
 
 def _emptied(row: RunRow, mail: Sequence[Mail]) -> Iterator[str]:
     """Of a run that was pruned or moved there is a row, and the mail that may come a second time."""
-    why = (row.reason or {})["why"]
+    why = reasons.why(row.reason)
     if row.owner is not None or row.wake_at is not None:
         yield f"it was {why}, and can still be executed"
-    if why == "pruned" and row.status not in FINAL:
+    if isinstance(row.reason, reasons.Pruned) and row.status not in FINAL:
         yield f"it was pruned while it was {row.status}"
     if any(each.number > row.mail for each in mail):
         yield f"its mail has the numbers {[each.number for each in mail]}, its counter is {row.mail}"
@@ -215,7 +241,7 @@ def _endings(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
     for record in records:
         if record.kind == Kind.reopened:
             told = None
-        elif record.kind == Kind.noted and record.name == "cancel":
+        elif record.kind == Kind.noted and record.name == NoteKind.cancel:
             told = record
         if end is None:
             if record.kind == Kind.finished:
@@ -242,12 +268,14 @@ def _endings(row: RunRow, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _calls(records: Sequence[Record]) -> Iterator[str]:
-    outcomes: dict[tuple[int, str], Record] = {}
-    intents: dict[tuple[int, str], Record] = {}
-    settled: dict[tuple[int, str], Record] = {}
-    decided: dict[tuple[int, str], Record] = {}
+    outcomes: dict[str, Record] = {}
+    intents: dict[str, Record] = {}
+    settled: dict[str, Record] = {}
+    decided: dict[str, Record] = {}
     for record in records:
-        call = (record.generation, record.key)
+        call = record.key
+        if record.kind == Kind.checkpoint:  # a step that is new before the loop is forgotten with its turn
+            outcomes = {key: r for key, r in outcomes.items() if not r.turn or key.startswith("@")}
         if record.kind == Kind.reopened:
             decided = {}
             gone = set(note_of(record).get("superseded", []))
@@ -298,16 +326,17 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
                 pass
 
 
-def _doubted(call: tuple[int, str], records: Sequence[Record]) -> Record | None:
+def _doubted(call: str, records: Sequence[Record]) -> Record | None:
     """The intent of a call that ended in doubt: if the run is opened again, it is settled again."""
-    own = [r for r in records if (r.generation, r.key) == call and r.kind in (Kind.intent, Kind.settled)]
+    own = [r for r in records if r.key == call and r.kind in (Kind.intent, Kind.settled)]
     if not own or own[-1].kind != Kind.settled or note_of(own[-1]).get("verdict") != "fail":
         return None
     return next((r for r in reversed(own) if r.kind == Kind.intent), None)
 
 
 def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iterator[str]:
-    if [m.number for m in mail] != list(range(1, row.mail + 1)):
+    origin = origin_in(records[0]) if records else None  # a fork goes on behind what the original had
+    if [m.number for m in mail] != list(range(origin.mail + 1 if origin else 1, row.mail + 1)):
         yield f"its mail has the numbers {[m.number for m in mail]}, its counter is {row.mail}"
     used = Counter(_mail_of(record) for record in _in_force(records))
     for number, times in sorted(used.items()):
@@ -320,9 +349,9 @@ def _mail(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Itera
 def _in_force(records: Sequence[Record]) -> Iterator[Record]:
     """The records that count: no retry did them anew, and no wait was given up with what it was given."""
     gone = {seq for r in records if r.kind == Kind.reopened for seq in note_of(r).get("superseded", [])}
-    given_up = {(r.generation, r.key): r.seq for r in records if r.kind == Kind.cancelled and r.seq not in gone}
+    given_up = {r.key: r.seq for r in records if r.kind == Kind.cancelled and r.seq not in gone}
     for r in records:
-        if r.seq not in gone and not (r.kind == Kind.decided and r.seq < given_up.get((r.generation, r.key), 0)):
+        if r.seq not in gone and not (r.kind == Kind.decided and r.seq < given_up.get(r.key, 0)):
             yield r
 
 
@@ -334,7 +363,7 @@ def _mail_of(record: Record) -> int:
             note = note.get("given") or {}
         case Kind.decided:
             pass
-        case Kind.noted if record.name in ("paused", "cancel", "refused", "unheeded"):
+        case Kind.noted if record.name in _TELLS_OF_MAIL:
             pass
         case Kind.done if record.name == _INTERRUPT:
             pass
@@ -344,9 +373,8 @@ def _mail_of(record: Record) -> int:
 
 
 def _left_over(
-    row: RunRow, records: Sequence[Record], mail: Sequence[Mail], dead: frozenset[WorkerId]
+    row: RunRow, records: Sequence[Record], mail: Sequence[Mail], *, dead: frozenset[WorkerId]
 ) -> Iterator[str]:
-    reason = row.reason or {}
     match row.status:
         case Status.done | Status.failed | Status.cancelled:
             if row.owner is not None:
@@ -360,11 +388,11 @@ def _left_over(
             if row.wake_at is None:
                 yield "it is queued and nobody may ever claim it"
         case Status.quarantined:
-            yield f"it is quarantined: {reason}"
+            yield f"it is quarantined: {reasons.detail_of(row.reason)}"
         case _:
             if row.owner is not None:
                 yield f"it is {row.status} and owned by {row.owner}"
-            if not reason.get("why"):
+            if not reasons.why(row.reason):
                 yield f"it is {row.status} and does not say why"
             if row.status in (Status.waiting, Status.sleeping, Status.in_doubt):
                 yield from _waits(row, records, mail)
@@ -374,27 +402,26 @@ def _left_over(
 
 def _waits(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iterator[str]:
     """What a parked run waits for is open, its time is known, and nothing of it lies unread."""
-    reason = row.reason or {}
-    waits = reason.get("waits", [])
+    waits = reasons.waits_of(row.reason)
     if not waits:
         yield f"it is {row.status}, and about nothing"
-    if row.status is Status.in_doubt and not any(wait["kind"] == "doubt" for wait in waits):
+    if row.status is Status.in_doubt and not any(wait.kind is WaitKind.doubt for wait in waits):
         yield "it is in doubt, and no effect is"
     gone = {seq for r in records if r.kind == Kind.reopened for seq in note_of(r).get("superseded", [])}
-    due = reason.get("due")
+    due = reasons.due_of(row.reason)
     if row.wake_at != due:
         yield f"it waits until {due} and would be claimed at {row.wake_at}"
     for wait in waits:
-        own = (r for r in reversed(records) if r.key == wait["key"] and r.kind != Kind.noted and r.seq not in gone)
+        own = (r for r in reversed(records) if r.key == wait.key and r.kind != Kind.noted and r.seq not in gone)
         last = next(own, None)
-        if wait["kind"] == "doubt" and (last is None or last.kind not in (Kind.intent, Kind.settled)):
-            yield f"it is in doubt about {wait['key']}, whose last record is {last.kind if last else 'missing'}"
+        if wait.kind is WaitKind.doubt and (last is None or last.kind not in (Kind.intent, Kind.settled)):
+            yield f"it is in doubt about {wait.key}, whose last record is {last.kind if last else 'missing'}"
         elif last is not None and last.kind in OUTCOMES:
-            yield f"it waits for {wait['key']}, which has ended (seq {last.seq})"
+            yield f"it waits for {wait.key}, which has ended (seq {last.seq})"
     for letter in mail:
-        kind, place = _AWAITED.get(letter.kind, ("", ""))
-        is_awaited = any(wait["kind"] == kind and wait.get(place) == letter.key for wait in waits)
-        if letter.number > reason.get("mail", 0) and (letter.kind in _ALWAYS_AWAITED or is_awaited):
+        kind, subject = _AWAITED.get(letter.kind, (WaitKind.unknown, lambda wait: ""))
+        is_awaited = any(wait.kind is kind and subject(wait) == letter.key for wait in waits)
+        if letter.number > reasons.seen_mail(row.reason) and (letter.kind in _ALWAYS_AWAITED or is_awaited):
             yield f"it is {row.status}, and nobody woke it for mail {letter.number} ({letter.kind} {letter.key})"
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.history.history import note_of
-from holdfast.model import OUTCOMES, Kind, Record, Status
+from holdfast.history.facts import note_of
+from holdfast.model import OUTCOMES, Kind, NoteKind, Record, Status
 
 _SAGA = "hf.saga"
 _UNDO = ".undo"
@@ -62,7 +62,7 @@ class _Effect:
 
 def effect_violations(records: Sequence[Record]) -> Iterator[str]:
     """The broken promises about effects in one run."""
-    effects: dict[tuple[int, str], _Effect] = {}
+    effects: dict[str, _Effect] = {}
     for record in records:
         if record.kind == Kind.finished:
             yield from _left_open(record, records, effects)
@@ -76,8 +76,8 @@ def effect_violations(records: Sequence[Record]) -> Iterator[str]:
     yield from _sagas(records, {effect.key: effect for effect in effects.values()})
 
 
-def _take(record: Record, effects: dict[tuple[int, str], _Effect]) -> Iterator[str]:
-    call = (record.generation, record.key)
+def _take(record: Record, effects: dict[str, _Effect]) -> Iterator[str]:
+    call = record.key
     if record.kind != Kind.intent and call not in effects:
         return
     effect = effects.setdefault(call, _Effect(record.key, record.name))
@@ -87,7 +87,7 @@ def _take(record: Record, effects: dict[tuple[int, str], _Effect]) -> Iterator[s
             effect.intents.append(record)
             effect.is_open = True
             effect.held = effect.settled = effect.ended_in_doubt = None
-        case Kind.noted if record.name == "held":
+        case Kind.noted if record.name == NoteKind.held:
             effect.held = record
         case Kind.settled:
             note = note_of(record)
@@ -108,7 +108,7 @@ def _take(record: Record, effects: dict[tuple[int, str], _Effect]) -> Iterator[s
             effect.is_open = False
         case kind if kind in OUTCOMES:
             if effect.settled is not None and note_of(effect.settled)["verdict"] == "undo":
-                yield from _undone(record, effect, effects.get((record.generation, record.key + _UNDO)))
+                yield from _undone(record, effect, effects.get(record.key + _UNDO))
             effect.is_open = False
             effect.outcome = record
         case _:
@@ -137,7 +137,7 @@ def _left_open(end: Record, records: Sequence[Record], effects: Mapping[Any, _Ef
     told = {
         key
         for record in records
-        if record.kind == Kind.noted and record.name == "left in doubt" and record.seq < end.seq
+        if record.kind == Kind.noted and record.name == NoteKind.left_in_doubt and record.seq < end.seq
         for key in note_of(record).get("effects", [])
     }
     for effect in effects.values():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from holdfast.base import faults
 from holdfast.errors import HoldfastError
-from holdfast.history.history import timeline_of
+from holdfast.history.timeline import timeline_of
 from holdfast.model import Kind
 from holdfast.testing.ledger import VARIABLE, Ledger
 from holdfast.testing.reading import read_run

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
-from holdfast.model import RunFilter, Status
+from holdfast.model import RunFilter, Status, Wait, WaitKind, reasons
+from holdfast.model.reasons import Reason
 from holdfast.store.contract import Store
 from holdfast.testing.reading import read
 
@@ -20,7 +21,7 @@ class Standing(Protocol):
     @property
     def status(self) -> Status: ...
     @property
-    def reason(self) -> Mapping[str, Any] | None: ...
+    def reason(self) -> Reason | Mapping[str, Any] | None: ...
 
 
 def open_waits(runs: Iterable[Standing]) -> dict[str, str]:
@@ -31,9 +32,10 @@ def open_waits(runs: Iterable[Standing]) -> dict[str, str]:
             found[f"{run.id} paused"] = f"{run.id} is paused"
         if run.status not in _PARKED:
             continue
-        for wait in (run.reason or {}).get("waits", []):
+        reason = reasons.of(run.reason) if isinstance(run.reason, Mapping) else run.reason
+        for wait in reasons.waits_of(reason):
             if text := _in_words(wait):
-                found[f"{run.id} {wait['key']}"] = f"{run.id} {text}"
+                found[f"{run.id} {wait.key}"] = f"{run.id} {text}"
     return found
 
 
@@ -47,14 +49,16 @@ def read_open_waits(url: str, run_id: str) -> dict[str, str]:
     return read(url, find)
 
 
-def _in_words(wait: Mapping[str, Any]) -> str:
+def _in_words(wait: Wait) -> str:
     """Empty if nobody outside can end it: a timer, a child."""
-    match wait["kind"]:
-        case "question":
-            return f"asks {wait['prompt']!r}"
-        case "signal":
-            return f"waits for signal {wait['name']!r}"
-        case "doubt":
-            return f"is in doubt about {wait['key']}"
-        case _:
+    match wait.kind:
+        case WaitKind.question:
+            return f"asks {wait.prompt!r}"
+        case WaitKind.signal:
+            return f"waits for signal {wait.name!r}"
+        case WaitKind.doubt:
+            return f"is in doubt about {wait.key}"
+        case WaitKind.timer | WaitKind.child | WaitKind.unknown:
             return ""
+        case _:
+            assert_never(wait.kind)

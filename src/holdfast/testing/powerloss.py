@@ -26,7 +26,8 @@ from typing import Any
 
 import apsw
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import CorruptJournal, HoldfastError
+from holdfast.journal.integrity import check_records
 from holdfast.model import Append, Applied, Claim, Kind, RunRow
 from holdfast.store.contract import Store
 from holdfast.store.sqlite.store import SqliteStore
@@ -182,7 +183,7 @@ def run_trial(directory: Path, *, seed: int, cut_at: int | None, lying: bool = F
     vfs = _Vfs(name, disk)
     before, after = directory / "before", directory / "after"
     try:
-        acknowledged = asyncio.run(_work(before / "runs.db", disk, chance, name))
+        acknowledged = asyncio.run(_work(before / "runs.db", disk, chance=chance, vfs=name))
     finally:
         vfs.unregister()
     after.mkdir()
@@ -197,13 +198,14 @@ def run_trial(directory: Path, *, seed: int, cut_at: int | None, lying: bool = F
     return Trial(seed, cut_at, disk.operations, sum(row.head_seq for row in acknowledged.values()), problem)
 
 
-async def _work(path: Path, disk: Disk, chance: random.Random, vfs: str) -> dict[str, RunRow]:
+async def _work(path: Path, disk: Disk, *, chance: random.Random, vfs: str) -> dict[str, RunRow]:
     """Start runs and append to them until done or dark; the last acknowledged state of each run."""
     acknowledged: dict[str, RunRow] = {}
     store = SqliteStore(path, vfs=vfs, checkpoint_pages=chance.choice([8, 30, 1000]))
     try:
         await store.open()
-        lives = [_live(store, disk, random.Random(chance.random()), acknowledged) for _ in range(_RUNS)]  # noqa: S311
+        chances = [random.Random(chance.random()) for _ in range(_RUNS)]  # noqa: S311
+        lives = [_live(store, disk, chance=each, acknowledged=acknowledged) for each in chances]
         working = asyncio.ensure_future(asyncio.gather(*lives))
         while not (await asyncio.wait({working}, timeout=0.01))[0]:
             if disk.off:
@@ -218,13 +220,13 @@ async def _work(path: Path, disk: Disk, chance: random.Random, vfs: str) -> dict
     return acknowledged
 
 
-async def _live(store: Store, disk: Disk, chance: random.Random, acknowledged: dict[str, RunRow]) -> None:
+async def _live(store: Store, disk: Disk, *, chance: random.Random, acknowledged: dict[str, RunRow]) -> None:
     row = await store.create(samples.new_run(), owner=samples.ALICE)
     acknowledged[row.id] = row
     for _ in range(_STEPS):
         payload = '"' + "x" * chance.choice([5, 50, 500, 5000]) + '"'
         step = samples.extend(row, *[Kind.done] * chance.randint(1, 4), payload=payload)
-        if chance.random() < 0.5 and (applied := store.commit_inline(step)) is not None:
+        if chance.random() < 0.5 and (applied := await samples.alone(store, step)) is not None:
             _expect(applied, disk)
         else:
             _expect(await _submitted(store, step), disk)
@@ -277,13 +279,10 @@ async def _inspect(path: Path, acknowledged: dict[str, RunRow]) -> str:
                     return f"lost: {run_id} had epoch {row.epoch} and mail {row.mail}, found {stored}"
                 if [mail.number for mail in await store.mail(row.id, after=0)] != list(range(1, stored.mail + 1)):
                     return f"broken: {run_id} does not have the {stored.mail} mail that its row counts"
-                chain = samples.unborn(run_id)
-                for record in records:
-                    chain = samples.extend(dataclasses.replace(chain, epoch=record.epoch), record.kind).row
-                    if record.hash != chain.head_hash:
-                        return f"broken: the records of {run_id} are not the chain that was written"
-                if stored.head_hash != chain.head_hash:
-                    return f"broken: the head of {run_id} is not its last record"
+                try:
+                    check_records(stored, records)
+                except CorruptJournal as broken:
+                    return f"broken: {broken}"
         finally:
             await store.close()
     except HoldfastError as error:

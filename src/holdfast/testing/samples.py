@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import hashlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from holdfast.base import clock, ids
+from holdfast.journal.chain import draft, first_hash, linked
 from holdfast.model import (
     Append,
     Applied,
     Kind,
     Mail,
+    MailKind,
     QuestionRow,
     QuestionState,
-    Record,
     RunId,
     RunRow,
     Status,
@@ -35,7 +35,6 @@ Case = Callable[[MakeStore], Awaitable[None]]
 ALICE, BOB = WorkerId("w_alice"), WorkerId("w_bob")
 #: When everything happens.
 START = 1_700_000_000_000_000
-_NOTHING = bytes(16)
 
 
 @contextlib.asynccontextmanager
@@ -55,11 +54,12 @@ def new_run(run_id: str | None = None, **changes: Any) -> Append:
 
 def unborn(run_id: str | None = None) -> RunRow:
     """A run that has no records yet."""
+    name, nonce = RunId(run_id or ids.new_run_ids()[0]), ids.new_run_ids()[2]
     return RunRow(
-        id=RunId(run_id or ids.new_run_ids()[0]),
+        id=name,
         thread_id=ThreadId("t_1"),
         agent="agent",
-        nonce=ids.new_run_ids()[2],
+        nonce=nonce,
         parent_id=None,
         queue="default",
         queue_key="",
@@ -69,10 +69,10 @@ def unborn(run_id: str | None = None) -> RunRow:
         status=Status.running,
         reason=None,
         wake_at=None,
-        generation=0,
+        turn=0,
         epoch=1,
         head_seq=0,
-        head_hash=_NOTHING,
+        head_hash=first_hash(name, nonce),
         input_digest="input",
         summary={"steps": 0},
         owner=None,
@@ -84,31 +84,14 @@ def unborn(run_id: str | None = None) -> RunRow:
 
 def extend(row: RunRow, *kinds: str, payload: str | None = '{"a":1}', release: bool = False, **changes: Any) -> Append:
     """The append that adds records of these kinds to a run."""
-    records: list[Record] = []
-    digest = row.head_hash
-    for seq, kind in enumerate(kinds, row.head_seq + 1):
-        digest = hashlib.blake2b(digest + f"{row.id} {seq} {row.epoch} {kind}".encode(), digest_size=16).digest()
-        records.append(
-            Record(
-                seq=seq,
-                epoch=row.epoch,
-                generation=row.generation,
-                key=f"search#{seq}",
-                kind=kind,
-                name="search",
-                attempt=1,
-                tick=0,
-                at=START + seq,
-                took=100,
-                args_digest="",
-                args=None,
-                payload=payload,
-                hash=digest,
-            )
-        )
+    drafts = [
+        draft(kind, "search", key=f"search#{seq}", at=START + seq, took=100, payload=payload)
+        for seq, kind in enumerate(kinds, row.head_seq + 1)
+    ]
+    records = linked(drafts, epoch=row.epoch, turn=row.turn, head_seq=row.head_seq, head_hash=row.head_hash)
     state: dict[str, Any] = {
         "head_seq": row.head_seq + len(records),
-        "head_hash": digest,
+        "head_hash": records[-1].hash if records else row.head_hash,
         "updated_at": row.updated_at + 1,
         "digest": f"digest {row.head_seq + len(records)} {row.epoch}",
     }
@@ -116,7 +99,7 @@ def extend(row: RunRow, *kinds: str, payload: str | None = '{"a":1}', release: b
         row=dataclasses.replace(row, **state | changes),
         base_seq=row.head_seq,
         base_hash=row.head_hash,
-        records=tuple(records),
+        records=records,
         release=release,
     )
 
@@ -130,6 +113,17 @@ async def append(store: Store, *appends: Append) -> list[Applied | BaseException
         store.submit(one, future.set_result, urgent=True)
         futures.append(future)
     return list(await asyncio.gather(*futures))
+
+
+async def alone(store: Store, one: Append) -> Applied | BaseException | None:
+    """What became of an append that shares its commit with no other; None: the store declined it."""
+    told: asyncio.Future[Applied | BaseException] = asyncio.get_running_loop().create_future()
+    lone = store.commit_alone(one, told.set_result)
+    if lone is False:
+        return None
+    if lone is not True:
+        await lone
+    return await told
 
 
 def taken_over(row: RunRow, **changes: Any) -> RunRow:
@@ -189,5 +183,5 @@ def question_of(run_id: RunId, key: str = "ask#1", **changes: Any) -> QuestionRo
 
 
 def mail_for(run_id: RunId, body: str = "{}", **changes: Any) -> Mail:
-    mail = Mail(run_id=run_id, number=0, kind="resolve", key="pay#1", body=body, at=START, digest="digest")
+    mail = Mail(run_id=run_id, number=0, kind=MailKind.resolve, key="pay#1", body=body, at=START, digest="digest")
     return dataclasses.replace(mail, **changes)

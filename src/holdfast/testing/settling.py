@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.app import connect
-from holdfast.handle.people import InDoubt
+from holdfast.handle.decisions import InDoubt
 from holdfast.testing.reading import in_own_loop
 from holdfast.verbs.effect.settling import Verdict
 

@@ -31,14 +31,14 @@ from holdfast.base import faults
 from holdfast.base.clock import monotonic_us
 from holdfast.codec import decode_error
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.model import Kind, Record, RunRow, Status
+from holdfast.model import Kind, Record, RunRow, Status, reasons
 from holdfast.testing.invariants import check_history
 from holdfast.testing.ledger import VARIABLE, Ledger
 from holdfast.testing.lives import Attempt, Death, Failure, Trace, passages, repeated_effects, report, story
 from holdfast.testing.parking import open_waits, read_open_waits
 from holdfast.testing.processes import Lane, Order
 from holdfast.testing.reading import read_row, read_run, read_text
-from holdfast.verbs.child import Call
+from holdfast.verbs.agent import Call
 
 #: The folder of a life, for agents that keep their outside world in files.
 FOLDER = "HOLDFAST_TEST_FOLDER"
@@ -150,7 +150,16 @@ def assert_survives(
     """
     began = monotonic_us()
     with tempfile.TemporaryDirectory(prefix="holdfast-survival-") as folder:
-        sweep = _Sweep(call, Path(folder), setup, drive, url, timeout, check, same_end)
+        sweep = _Sweep(
+            call,
+            Path(folder),
+            setup=setup,
+            drive=drive,
+            url=url,
+            timeout_s=timeout,
+            check=check,
+            same_end=same_end,
+        )
         try:
             passed = sweep.undisturbed(tuple(points) if points is not None else None)
             sweep.kill_everywhere(passed)
@@ -199,6 +208,7 @@ class _Sweep:
         self,
         call: Call[Any],
         folder: Path,
+        *,
         setup: Callable[[Path], Mapping[str, str] | None] | None,
         drive: Callable[[str, str], object] | None,
         url: str | None,
@@ -423,12 +433,12 @@ class _Sweep:
         if row.status in _PARKED and self._drive is None:
             return False
         if self._drive is None:
-            attempt.problems.append(f"the run is {row.status}: {json.dumps(dict(row.reason or {}))[:1000]}")
+            attempt.problems.append(f"the run is {row.status}: {_reason(row)[:1000]}")
             return False
         before = read_open_waits(attempt.url, attempt.run_id)
         attempt.in_vain = attempt.in_vain + 1 if attempt.driven and attempt.left == sorted(before) else 0
         if attempt.in_vain == _TRIES:
-            told = "; ".join(before.values()) or f"the run is {row.status}: {json.dumps(dict(row.reason or {}))[:1000]}"
+            told = "; ".join(before.values()) or f"the run is {row.status}: {_reason(row)[:1000]}"
             attempt.problems.append(f"drive was called {_TRIES} times, and it is as before: {told}")
             return False
         attempt.driven += 1
@@ -451,7 +461,7 @@ class _Sweep:
             if self._expected is None:
                 self._expected = (row.status, said)
         if self._same_end and (row.status, said) != self._expected:
-            self._differs(attempt, row, records, said)
+            self._differs(attempt, row, records, said=said)
         settlements = tuple(
             f"{r.key}: {note['verdict']} by {note['by']}"
             for r in records
@@ -463,7 +473,7 @@ class _Sweep:
             deaths, row.status, result, error, settlements, attempt.ledger, attempt.run_id, attempt.url, attempt.folder
         )
 
-    def _differs(self, attempt: _Attempt, row: RunRow, records: Sequence[Record], said: str) -> None:
+    def _differs(self, attempt: _Attempt, row: RunRow, records: Sequence[Record], *, said: str) -> None:
         assert self._expected is not None
         if row.status in _PARKED and self._drive is None:
             return
@@ -508,6 +518,10 @@ class _Sweep:
             broken = f", {wrong} went wrong" if wrong else ""
             sys.stderr.write(f"\r\x1b[K{self._call.agent.name}: {done} of {wanted} lives{broken}")
             sys.stderr.flush()
+
+
+def _reason(row: RunRow) -> str:
+    return json.dumps({} if row.reason is None else dict(reasons.plain(row.reason)))
 
 
 def _unhelped(row: RunRow) -> str:

@@ -24,15 +24,20 @@ from holdfast.codec.schema import schema_of
 from holdfast.durations import Duration
 from holdfast.errors import Declined, Fenced, Undecodable, UsageError
 from holdfast.journal.integrity import seal_question
-from holdfast.model import Kind, QuestionRow, QuestionState
-from holdfast.running.calls import answer, explicit_key, remember_key, to_its_end
-from holdfast.running.pending import until_cancelled
+from holdfast.model import Kind, NoteKind, QuestionRow, QuestionState, WaitKind
+from holdfast.model.diagnoses import Cause, Trouble
+from holdfast.model.reasons import Blocked
+from holdfast.running.call import DurableCall
+from holdfast.running.cleaning import to_its_end
+from holdfast.running.options import explicit_key
+from holdfast.running.outcomes import remember_key
 from holdfast.running.scopes import Scope, in_branch
-from holdfast.running.waits import WaitCall, waiting
+from holdfast.running.waiting import WaitCall, waiting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+    from holdfast.journal.replay import Entry
     from holdfast.running.context import RunContext
 
 T = TypeVar("T")
@@ -116,34 +121,12 @@ async def ask(
     Example: `if not await hf.ask("Send it?", show=text, timeout=timedelta(days=3)): return "dropped"`
     """
     scope = in_branch("hf.ask()")
-    run = scope.run
-    if run.halted:
-        await run.check(scope)
-    form = _Form.of(prompt, type, options, draft, show)
-    entry = run.claim(scope, _NAME, form.shown, None)
-    if entry is not None and entry.outcome is not None:
-        if notify is not None and explicit_key(_notification(entry.key)) in run.replay.entries:
-            await _notify(run, entry.key, form, notify)
-            notify = None
-        if not entry.was_cancelled:
-            return await answer(scope, entry, form.coder, (Declined,))
-        await until_cancelled(scope, entry)
-    if run.gate is not None:
-        await run.pass_gate(scope)
-    key = entry.key if entry is not None else run.new_key(scope, _NAME, None)
-    if entry is None and run.replay.has_unclaimed:
-        await _withdraw_forsaken(scope)
-    question = question_id(run, key)
-    due = due_us(timeout, "hf.ask(timeout=)")
-    async with waiting(
-        scope, _NAME, entry, due_us=due, digest=form.shown, args=form.text, more={"question": question}
-    ) as call:
-        return await _Asking(scope, call, form, notify).settle()
+    return await AskCall(scope, _Form.of(prompt, type, options, draft, show), timeout, notify).make()
 
 
 def question_id(run: RunContext, key: str) -> str:
     """The id of the question that a call asks; the same on every replay."""
-    return "q_" + blake2b(f"{run.nonce}/{run.generation}/{key}".encode(), digest_size=6).hexdigest()
+    return "q_" + blake2b(run.place(key).encode(), digest_size=6).hexdigest()
 
 
 async def _withdraw_forsaken(scope: Scope) -> None:
@@ -186,6 +169,8 @@ class _Form:
         asked_type: Any = bool
         proposal: str | None = None
         if options is not None:
+            if isinstance(options, str):
+                raise UsageError(f"hf.ask(options=…) takes a list of them; got {options!r}.")
             kind, choices = "options", {_label(option): option for option in options}
             if not choices or len(choices) < len(options):
                 raise UsageError("hf.ask(options=…) takes at least one option, and no two that read the same.")
@@ -244,23 +229,56 @@ def _label(option: Any) -> str:
     return str(getattr(option, "value", option))
 
 
-@dataclass(slots=True)
-class _Asking:
+class AskCall(DurableCall[Any]):
     """One question, from its opening to its end."""
 
-    scope: Scope
-    call: WaitCall
-    form: _Form
-    notify: Notify | None
+    __slots__ = ("form", "notify", "timeout")
 
-    async def settle(self) -> Any:
-        run, call = self.scope.run, self.call
+    outlasts = False  # nobody knows whether a person answers: in clean-up too, whoever cancels is heard
+
+    def __init__(self, scope: Scope, form: _Form, timeout: Duration | None, notify: Notify | None) -> None:
+        super().__init__(scope, _NAME, form.shown)
+        self.form = form
+        self.timeout = timeout
+        self.notify = notify
+
+    @property
+    def coder(self) -> Coder[Any]:
+        return self.form.coder
+
+    @property
+    def raises(self) -> tuple[type[BaseException], ...]:
+        return (Declined,)
+
+    async def go(self) -> Any:
+        entry, notify = self.entry, self.notify
+        is_over = entry is not None and entry.outcome is not None
+        if notify is not None and entry is not None and is_over and self._was_notified(entry):
+            await _notify(self.run, entry.key, self.form, notify)
+            self.notify = None
+        return await super().go()
+
+    def _was_notified(self, entry: Entry) -> bool:
+        """Then that is a recorded call too, which comes before the answer."""
+        return self.run.turning.named(explicit_key(_notification(entry.key))) in self.run.replay.entries
+
+    async def execute(self) -> Any:
+        run, form = self.run, self.form
+        if self.entry is None and run.replay.unclaimed:
+            await _withdraw_forsaken(self.scope)
+        due = due_us(self.timeout, "hf.ask(timeout=)")
+        more = {"question": question_id(run, self.key)}
+        async with waiting(self, due_us=due, args=form.text, more=more) as call:
+            return await self._settle(call)
+
+    async def _settle(self, call: WaitCall) -> Any:
+        run = self.run
         again = run.replay.refusals.get(call.key, 0)
         while True:
             key = call.key if not again else f"{call.key}.{again + 1}"
             given: dict[str, Any] | None = None
             try:
-                given = await self._decision(key)
+                given = await self._decision(key, call.due_us)
                 if given == {}:
                     again += 1  # withdrawn just before a crash, and now the code waits for it: it is asked anew
                     continue
@@ -273,7 +291,7 @@ class _Asking:
             except Undecodable as error:
                 again += 1
                 note = json.dumps({"mail": given["mail"] if given else 0, "problem": str(error)})
-                run.journal.add(Kind.noted, call.key, "refused", payload=note)
+                run.journal.add(Kind.noted, call.key, NoteKind.refused, payload=note)
                 continue
             except (TimeoutError, Declined) as error:
                 await call.end(Kind.failed, encode_error(error))
@@ -282,7 +300,7 @@ class _Asking:
                 await run.fenced()
                 raise
             except BaseException as error:
-                if not run.dead:
+                if not run.life.dead:
                     _, kept = await to_its_end(run, self._withdraw())
                     go_on_with(error, kept)
                 raise
@@ -291,7 +309,7 @@ class _Asking:
 
     async def _withdraw(self) -> None:
         """Nobody waits for an answer any more, under whichever key it was asked last."""
-        run, key = self.scope.run, self.call.key
+        run, key = self.run, self.key
         with suppress(Fenced):
             for row in await run.host.store.questions(run_id=run.id):
                 if row.key == key or row.key.startswith(f"{key}."):
@@ -299,46 +317,47 @@ class _Asking:
                         run.id, row.key, QuestionState.withdrawn, now_us(), fence=run.fence
                     )
 
-    async def _decision(self, key: str) -> dict[str, Any] | None:
+    async def _decision(self, key: str, due_us: int | None) -> dict[str, Any] | None:
         """What was answered; None: it is too late; empty: the question was withdrawn."""
-        run, store = self.scope.run, self.scope.run.host.store
-        with run.busy():
+        run, store = self.run, self.run.host.store
+        with run.activity.busy():
             await run.journal.barrier()  # a question leaves the run: its past is on disk first
-            asking = run.patiently(lambda: store.open_question(self._row(key), fence=run.fence))
+            asking = run.patiently(lambda: store.open_question(self._row(key, due_us), fence=run.fence))
             row, cancelled = await to_its_end(run, asking)
         if cancelled is not None:
             raise cancelled
         if self.notify is not None:
-            was_in_call, self.scope.in_call = self.scope.in_call, False
+            was_in_call = self.scope.in_call
+            self.scope.leave_call()
             try:
-                await _notify(run, self.call.key, self.form, self.notify)
+                await _notify(run, self.key, self.form, self.notify)
             finally:
-                self.scope.in_call = was_in_call
+                self.scope.leave_call(was_in_call)
             self.notify = None  # once, however often it is asked
         shown = {"name": "ask", "question": row.id, "prompt": self.form.prompt[:200]}
         while True:
-            if key in run.answers:
-                return run.answers[key]
+            if (answered := run.inbox.answer(key)) is not None:
+                return answered
             if row.state is QuestionState.expired:
                 return None
             if row.state is QuestionState.withdrawn:
                 return {}
             if row.state is QuestionState.open:
-                given: dict[str, Any] | None = await run.wait(key, "question", shown, due_us=self.call.due_us)
+                given: dict[str, Any] | None = await run.waits.wait(key, WaitKind.question, shown, due_us=due_us)
                 if given is None:
-                    with run.busy():
+                    with run.activity.busy():
                         closed = await run.patiently(
                             lambda: store.close_question(run.id, key, QuestionState.expired, now_us(), fence=run.fence)
                         )
                     row = closed or row
                 continue
-            with run.busy():
+            with run.activity.busy():
                 await run.host.read_mail(run.id)  # it is decided, so the answer is there
-            if key not in run.answers:
-                await run.block({"why": "answer missing", "asked": key, "detail": f"question {row.id} is {row.state}"})
+            if run.inbox.answer(key) is None:
+                await run.block(Blocked(Trouble(Cause.answer, key, detail=f"question {row.id} is {row.state}")))
 
-    def _row(self, key: str) -> QuestionRow:
-        run = self.scope.run
+    def _row(self, key: str, due_us: int | None) -> QuestionRow:
+        run = self.run
         body = {**json.loads(self.form.text), "agent": run.journal.row.agent, "thread": run.thread_id}
         return seal_question(
             QuestionRow(
@@ -348,7 +367,7 @@ class _Asking:
                 body=json.dumps(body),
                 shown=self.form.shown,
                 asked_at=now_us(),
-                due_at=self.call.due_us,
+                due_at=due_us,
                 state=QuestionState.open,
                 decided_at=None,
                 decided_by=None,

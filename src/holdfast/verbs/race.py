@@ -9,6 +9,9 @@ from typing import Any, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.model import Kind
+from holdfast.model.diagnoses import Cause, Trouble
+from holdfast.model.reasons import Blocked
+from holdfast.running.call import place
 from holdfast.running.scopes import in_branch
 
 T = TypeVar("T")
@@ -40,9 +43,11 @@ async def race(*awaitables: Awaitable[Any]) -> Any:
     scope = in_branch("hf.race()")
     if not awaitables:
         raise UsageError("hf.race() needs at least one awaitable.")
+    for each in awaitables:
+        if not isinstance(each, Awaitable):
+            raise UsageError(f"hf.race() takes awaitables, like race(fetch(a), fetch(b)); got {each!r}.")
     run = scope.run
-    entry = run.claim(scope, _NAME, "", None)
-    key = entry.key if entry is not None else run.new_key(scope, _NAME, None)
+    key, entry = place(scope, _NAME)
     outcome = entry.outcome if entry is not None else None
     tasks = [asyncio.ensure_future(each) for each in awaitables]
     winner: int | None = None
@@ -50,9 +55,7 @@ async def race(*awaitables: Awaitable[Any]) -> Any:
         if outcome is not None and outcome.kind == Kind.done:
             recorded = int(json.loads(outcome.payload or "{}")["winner"])
             if recorded >= len(tasks):
-                await run.block(
-                    {"why": "race changed", "asked": key, "detail": f"recorded winner {recorded} of {len(tasks)}"}
-                )
+                await run.block(Blocked(Trouble(Cause.race, key, detail=f"recorded winner {recorded} of {len(tasks)}")))
             await asyncio.wait({tasks[recorded]})
             winner = recorded
         else:
@@ -62,7 +65,7 @@ async def race(*awaitables: Awaitable[Any]) -> Any:
                 run.journal.add(Kind.done, key, _NAME, payload=json.dumps({"winner": winner}))
         return tasks[winner].result()
     except asyncio.CancelledError:
-        if winner is None and outcome is None and not run.dead:
+        if winner is None and outcome is None and not run.life.dead:
             run.journal.add(Kind.cancelled, key, _NAME, tick=run.ticks.tick)
         raise
     finally:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, overload
 
 from holdfast.errors import Stop, UsageError
-from holdfast.running.calls import Body, Options, Retry, checked_name
-from holdfast.verbs.child import Agent
+from holdfast.running.bodies import Body
+from holdfast.running.options import Options, Retry, checked_name
+from holdfast.verbs.agent import Agent
 from holdfast.verbs.signal import Signal, receive
 from holdfast.verbs.step import StepDefinition
+from holdfast.verbs.turns import has_more_before_loop, turns
 
 S = TypeVar("S")
 E = TypeVar("E")
@@ -26,9 +28,9 @@ def reducer(fn: Callable[[S, E], S], /) -> Agent[[S], S]: ...
 def reducer(fn: Callable[[Any, Any], Any], /) -> Agent[[Any], Any]:
     """Make a function `(state, event) -> state` an agent: it starts with a state and takes events one by one.
 
-    Send them with `run.send("event", …)`; they are checked against the annotation of `event`. Each new state is
-    recorded, so the history of states is in `run.history()`. Raise `hf.Stop(state)` to end the run with that state. The
-    function should be pure: it is a step, and may be repeated after a crash.
+    Send them with `run.send("event", …)`; they are checked against the annotation of `event`. Each event is a turn
+    (`hf.turns`), so each state is kept: `run.checkpoints()`, `run.state(turn)`. Raise `hf.Stop(state)` to end the run
+    with that state. The function should be pure: it is a step, and may be repeated after a crash.
 
     Example:
         @hf.reducer
@@ -55,11 +57,17 @@ def reducer(fn: Callable[[Any, Any], Any], /) -> Agent[[Any], Any]:
     reduce.__annotations__ = {"return": tuple.__class_getitem__((state_type, bool))}
     step = StepDefinition(Body(reduce), Options(name, Retry(0), None, (Exception,), ()))
 
+    boxed: Any = list.__class_getitem__(state_type)
+
     async def run(state: Any) -> Any:
-        while True:
+        while has_more_before_loop():  # of a run that was begun when there were no turns
             state, is_over = await step.call((state, await receive(signal)), {})
             if is_over:
                 return state
+        async for box in turns([state], boxed):
+            box[0], is_over = await step.call((box[0], await receive(signal)), {})
+            if is_over:
+                return box[0]
 
     functools.update_wrapper(run, fn, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     del run.__dict__["__wrapped__"]

@@ -23,6 +23,8 @@ from holdfast.base.clock import now_us
 from holdfast.base.shields import Shield
 from holdfast.journal.drafts import OpenCall
 from holdfast.model import Kind
+from holdfast.running.call import place
+from holdfast.running.life import Branch
 from holdfast.running.scopes import Scope, in_branch
 
 if TYPE_CHECKING:
@@ -102,15 +104,14 @@ async def saga() -> AsyncGenerator[Saga, None]:
     scope = in_branch("hf.saga()")
     run, outer = scope.run, scope.saga
     # Of two blocks, the inner one ends first: its record is not the outer one's, though that has none yet.
-    place = f"{scope.prefix()}{_NAME}#{scope.calls.get(_NAME, 0) + 1}"
-    entry = run.claim(scope, _NAME, place, None)
-    block = Saga(entry.key if entry is not None else run.new_key(scope, _NAME, None), outer)
-    scope.saga = block
-    run.sagas.append(block)
+    key, entry = place(scope, _NAME, f"{scope.prefix()}{_NAME}#{scope.calls.get(_NAME, 0) + 1}")
+    block = Saga(key, outer)
+    scope.switch_saga(block)
+    run.activity.sagas.append(block)
     try:
         yield block
     except BaseException as error:
-        if not run.dead:
+        if not run.life.dead:
             await _take_back(scope, block, entry, error)
         raise
     else:
@@ -119,8 +120,8 @@ async def saga() -> AsyncGenerator[Saga, None]:
             run.journal.add(Kind.done, block.key, _NAME, digest=block.key, payload=json.dumps(kept))
         block._keep()
     finally:
-        scope.saga = outer
-        run.sagas.remove(block)
+        scope.switch_saga(outer)
+        run.activity.sagas.remove(block)
 
 
 async def _take_back(scope: Scope, block: Saga, entry: Entry | None, error: BaseException) -> None:
@@ -130,12 +131,12 @@ async def _take_back(scope: Scope, block: Saga, entry: Entry | None, error: Base
     exceptions must not take it for one of them.
     """
     run = scope.run
-    did_clean_up, scope.cleans_up = scope.cleans_up, True
-    shield = Shield(run.is_dead)
+    did_clean_up = scope.switch_clean_up(True)
+    shield = Shield(run.life.is_dead)
     try:
         failures = await shield.drive(_undo(scope, block, entry))
     finally:
-        scope.cleans_up = did_clean_up
+        scope.switch_clean_up(did_clean_up)
     group = ExceptionGroup("these effects of a saga could not be undone", failures) if failures else None
     if shield.kept is not None:
         raise shield.kept from group
@@ -148,7 +149,7 @@ async def _take_back(scope: Scope, block: Saga, entry: Entry | None, error: Base
 async def _undo(scope: Scope, block: Saga, entry: Entry | None) -> list[Exception]:
     run = scope.run
     await _end_branches(run, scope, block)
-    scope.saga = block.outer  # an undo is not itself undone
+    scope.switch_saga(block.outer)  # an undo is not itself undone
     keys, began_us = block.keys, now_us()
     is_recorded = not keys or (entry is not None and entry.outcome is not None)
     if not is_recorded:
@@ -163,7 +164,7 @@ async def _undo(scope: Scope, block: Saga, entry: Entry | None) -> list[Exceptio
 async def _end_branches(run: RunContext, scope: Scope, block: Saga) -> None:
     """What was begun inside the block ends before anything of it is taken back, and so does what that begins."""
     told: set[asyncio.Task[Any]] = set()
-    while inside := {task: other for task, other in run.tasks.items() if _is_inside(other, scope, block)}:
+    while inside := {task: other for task, other in run.activity.tasks.items() if _is_inside(other, scope, block)}:
         for task, other in inside.items():
             if task not in told and not (told and other.cleans_up):  # made by a branch that cleans up: that is let be
                 task.cancel()
@@ -171,5 +172,5 @@ async def _end_branches(run: RunContext, scope: Scope, block: Saga) -> None:
         await asyncio.wait(inside)
 
 
-def _is_inside(other: Scope, scope: Scope, block: Saga) -> bool:
+def _is_inside(other: Branch, scope: Scope, block: Saga) -> bool:
     return other is not scope and block._encloses(other.saga)

@@ -10,11 +10,11 @@ from holdfast.base.data import data
 from holdfast.codec import Coder, coder_for, encode_error, read_outside
 from holdfast.durations import Duration
 from holdfast.errors import Undecodable, UsageError
-from holdfast.model import Kind, Mail
-from holdfast.running.calls import answer, remember_key
-from holdfast.running.pending import until_cancelled
+from holdfast.model import Kind, Mail, NoteKind, WaitKind
+from holdfast.running.call import DurableCall
+from holdfast.running.outcomes import remember_key
 from holdfast.running.scopes import Scope, in_branch
-from holdfast.running.waits import WaitCall, waiting
+from holdfast.running.waiting import WaitCall, waiting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -71,63 +71,73 @@ async def receive(signal: Receivable[Any] | tuple[str, Any], *, timeout: Duratio
 
     Example: `ok = await hf.receive(("approved", bool), timeout=timedelta(days=2))`
     """
-    scope = in_branch("hf.receive()")
-    run = scope.run
-    if run.halted:
-        await run.check(scope)
-    wanted: Receivable[Any] = Signal(*signal) if isinstance(signal, tuple) else signal
-    coder: Coder[Any] = coder_for(wanted.type)
-    name = _PREFIX + wanted.name
-    entry = run.claim(scope, name, "", None)
-    if entry is not None and entry.outcome is not None:
-        if not entry.was_cancelled:
-            return await answer(scope, entry, coder, ())
-        await until_cancelled(scope, entry)
-    if run.gate is not None:
-        await run.pass_gate(scope)
-    async with waiting(scope, name, entry, due_us=due_us(timeout, "hf.receive(timeout=)")) as call:
-        # What was decided for a wait that the code gave up then is for whoever asks next.
-        how = entry.decided if entry is not None and not entry.was_cancelled else None
-        mail: Mail | None = None
-        try:
-            if how is not None:
-                mail = run.decided_signals.pop(how.get("mail", 0), None)
-            else:
-                mail, text = await _next(run, call, wanted)
-                how = {"expired": True} if mail is None else {"mail": mail.number, "value": text}
-                await call.decide(how)
-            return await _end(scope, call, how, wanted.name, coder)
-        except BaseException:
-            if mail is not None and not call.has_ended and not run.dead:
-                run.return_signal(mail)
-            raise
+    wanted: Any = Signal(*signal) if isinstance(signal, tuple) and len(signal) == 2 else signal
+    if not hasattr(wanted, "name") or not hasattr(wanted, "type"):
+        raise UsageError(f'hf.receive() takes a Signal, or its name and type, like ("approved", bool); got {signal!r}.')
+    return await ReceiveCall(in_branch("hf.receive()"), wanted, timeout).make()
+
+
+class ReceiveCall(DurableCall[Any]):
+    """One wait for a signal."""
+
+    __slots__ = ("timeout", "wanted")
+
+    outlasts = False  # nobody knows whether a signal comes: in clean-up too, whoever cancels is heard
+
+    def __init__(self, scope: Scope, wanted: Receivable[Any], timeout: Duration | None) -> None:
+        super().__init__(scope, _PREFIX + wanted.name)
+        self.wanted = wanted
+        self.timeout = timeout
+
+    @property
+    def coder(self) -> Coder[Any]:
+        return coder_for(self.wanted.type)
+
+    async def execute(self) -> Any:
+        run, entry = self.run, self.entry
+        async with waiting(self, due_us=due_us(self.timeout, "hf.receive(timeout=)")) as call:
+            # What was decided for a wait that the code gave up then is for whoever asks next.
+            how = entry.decided if entry is not None and not entry.was_cancelled else None
+            mail: Mail | None = None
+            try:
+                if how is not None:
+                    mail = run.inbox.take_decided(how.get("mail", 0))
+                else:
+                    mail, text = await _next(run, call, self.wanted)
+                    how = {"expired": True} if mail is None else {"mail": mail.number, "value": text}
+                    await call.decide(how)
+                return await self._end(call, how)
+            except BaseException:
+                if mail is not None and not call.has_ended and not run.life.dead:
+                    run.inbox.return_signal(mail)
+                raise
+
+    async def _end(self, call: WaitCall, how: dict[str, Any]) -> Any:
+        name = self.wanted.name
+        if how.get("expired"):
+            error = TimeoutError(f"run {self.run.id}: no signal {name!r} came in time")
+            await call.end(Kind.failed, encode_error(error))
+            raise remember_key(error, call.key)
+        value = self.coder.loads(how["value"], what=f"signal {name}")
+        await call.end(Kind.done, how["value"])
+        return value
 
 
 async def _next(run: RunContext, call: WaitCall, wanted: Receivable[Any]) -> tuple[Mail | None, str]:
     """The next signal that fits and came in time, with its value as it is stored; None: it is too late."""
     while True:
-        mail = run.next_signal(wanted.name)
+        mail = run.inbox.next_signal(wanted.name)
         if mail is None:
-            mail = await run.wait(call.key, "signal", {"name": wanted.name}, due_us=call.due_us)
+            mail = await run.waits.wait(call.key, WaitKind.signal, {"name": wanted.name}, due_us=call.due_us)
         if mail is None:
             return None, ""
         if call.due_us is not None and mail.at > call.due_us:
-            run.return_signal(mail)
+            run.inbox.return_signal(mail)
             return None, ""
         try:
             text, _ = read_outside(wanted.type, json.loads(mail.body)["value"], what=f"signal {wanted.name}")
         except Undecodable as error:
             note = {"mail": mail.number, "problem": str(error)}
-            run.journal.add(Kind.noted, "", "refused", payload=json.dumps(note))
+            run.journal.add(Kind.noted, "", NoteKind.refused, payload=json.dumps(note))
         else:
             return mail, text
-
-
-async def _end(scope: Scope, call: WaitCall, how: dict[str, Any], name: str, coder: Coder[Any]) -> Any:
-    if how.get("expired"):
-        error = TimeoutError(f"run {scope.run.id}: no signal {name!r} came in time")
-        await call.end(Kind.failed, encode_error(error))
-        raise remember_key(error, call.key)
-    value = coder.loads(how["value"], what=f"signal {name}")
-    await call.end(Kind.done, how["value"])
-    return value

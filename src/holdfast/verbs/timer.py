@@ -9,20 +9,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdfast.base.clock import in_seconds, monotonic_us, now_us
-from holdfast.codec import coder_for
+from holdfast.codec import Coder, coder_for
 from holdfast.durations import Duration, no_duration
 from holdfast.errors import UsageError
 from holdfast.journal.drafts import OpenCall
-from holdfast.model import Kind
-from holdfast.running.calls import answer, clean_up, elapsed_us
-from holdfast.running.pending import until_cancelled
+from holdfast.model import Kind, WaitKind
+from holdfast.running.call import DurableCall, place, refuse_in_prologue
 from holdfast.running.scopes import Scope, in_branch, outside, scope_or_none
-from holdfast.running.waits import waiting
+from holdfast.running.waiting import waiting
 
 if TYPE_CHECKING:
     from holdfast.journal.replay import Entry
     from holdfast.running.context import RunContext
-    from holdfast.running.host import Timer
+    from holdfast.running.host import TimerHandle
 
 _NAME = "hf.timeout"
 _SLEEP = "hf:sleep"
@@ -51,31 +50,28 @@ async def sleep(
     if scope is None or scope.body is not None:
         await asyncio.sleep(max(0.0, (due_us - now_us()) / 1_000_000))
         return
-    scope = in_branch("hf.sleep()")
-    run = scope.run
-    if run.halted:
-        await run.check(scope)
-    entry = run.claim(scope, _SLEEP, "", None)
-    if run.is_clean_up(scope):
-        await clean_up(scope, _sleep(scope, entry, due_us))
-    else:
-        await _sleep(scope, entry, due_us)
+    await SleepCall(in_branch("hf.sleep()"), due_us).make()
 
 
-async def _sleep(scope: Scope, entry: Entry | None, due_us: int) -> None:
-    run = scope.run
-    if entry is not None and entry.outcome is not None:
-        if not entry.was_cancelled:
-            await answer(scope, entry, coder_for(type(None)), ())
-            return
-        await until_cancelled(scope, entry)
-    if run.gate is not None:
-        await run.pass_gate(scope)
-    async with waiting(scope, _SLEEP, entry, due_us=due_us) as call:
-        assert call.due_us is not None
-        if call.due_us > now_us():
-            await run.wait(call.key, "timer", {"name": "sleep"}, due_us=call.due_us)
-        await call.end(Kind.done, "null")
+class SleepCall(DurableCall[None]):
+    """One sleep."""
+
+    __slots__ = ("due_us",)
+
+    def __init__(self, scope: Scope, due_us: int) -> None:
+        super().__init__(scope, _SLEEP)
+        self.due_us = due_us
+
+    @property
+    def coder(self) -> Coder[None]:
+        return coder_for(type(None))
+
+    async def execute(self) -> None:
+        async with waiting(self, due_us=self.due_us) as call:
+            assert call.due_us is not None
+            if call.due_us > now_us():
+                await self.run.waits.wait(call.key, WaitKind.timer, {"name": "sleep"}, due_us=call.due_us)
+            await call.end(Kind.done, "null")
 
 
 def _length_s(verb: str, seconds: Duration, minutes: float, hours: float, days: float) -> float:
@@ -114,7 +110,7 @@ class timeout:
             raise UsageError("hf.timeout() takes a time, like hf.timeout(30) or hf.timeout(days=1).")
         self._seconds = _length_s("hf.timeout()", 0 if duration is None else duration, minutes, hours, days)
         self._task: asyncio.Task[object] | None = None
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         self._deciding: asyncio.Task[None] | None = None
         self._expired = False
         self._closed = False
@@ -124,14 +120,16 @@ class timeout:
         self._run = run = scope.run
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task is not None else 0
-        entry = run.claim(scope, _NAME, "", None)
-        self._is_clean_up = run.is_clean_up(scope)
+        self._key, entry = place(scope, _NAME)
+        if entry is None and run.replay.is_closed:
+            await refuse_in_prologue(scope, "hf.timeout()")
+        self._is_clean_up = run.life.is_clean_up(scope)
         self._began = monotonic_us()
-        run.lines += 1
+        run.activity.begin_line()
         if entry is not None and entry.outcome is not None:
             self._replay(run, entry)
         else:
-            self._arm(scope, run, entry)
+            self._arm(run, entry)
         return self
 
     def _replay(self, run: RunContext, entry: Entry) -> None:
@@ -139,49 +137,48 @@ class timeout:
         if json.loads(entry.outcome.payload or "{}")["expired"]:
             run.ticks.await_recorded(entry, self._expire_now)
         else:
-            entry.delivered = True
+            run.ticks.at_once(entry)
 
-    def _arm(self, scope: Scope, run: RunContext, entry: Entry | None) -> None:
+    def _arm(self, run: RunContext, entry: Entry | None) -> None:
         if entry is not None and entry.started is not None:
-            self._key = entry.key
             due = json.loads(entry.started.payload or "{}")["due"]
         else:
-            self._key = entry.key if entry is not None else run.new_key(scope, _NAME, None)
             due = now_us() + int(self._seconds * 1_000_000)
         run.journal.begin(OpenCall(self._key, _NAME, 1, now_us(), "", None, json.dumps({"due": due})))
-        run.deadlines[self._key] = (due, self._due)
         # What is due already will be due whenever the run is taken up again: that need not be on disk first.
         self._is_decided = (entry is not None and entry.decided is not None) or due <= now_us()
-        self._timer = run.host.timers.at(due, self._due)
+        self._timer = run.waits.add_deadline(self._key, due, self._due)
         if self._is_decided:
-            run.loop.call_soon(self._due)
+            run.life.loop.call_soon(self._due)
 
     def _due(self) -> None:
-        if not self._closed and not self._run.holds_timers and self._deciding is None:
-            self._deciding = asyncio.Task(self._decide(), loop=self._run.loop, context=outside())
+        if not self._closed and not self._run.waits.is_held and self._deciding is None:
+            self._deciding = asyncio.Task(self._decide(), loop=self._run.life.loop, context=outside())
 
     async def _decide(self) -> None:
         """That it expired is on disk before the code hears of it."""
         run = self._run
-        if self._closed or run.dead:
+        if self._closed or run.life.dead:
             return  # the block ended before this task began
-        with run.busy():
+        with run.activity.busy():
             if not self._is_decided:
                 run.journal.add(Kind.decided, self._key, _NAME, payload=json.dumps({"expired": True}))
                 await run.journal.barrier(inline=run.may_commit_inline)
-        if not self._closed and not run.dead:
+        if not self._closed and not run.life.dead:
             run.ticks.complete(self._complete)
 
     def _complete(self, tick: int) -> None:
-        if self._closed or self._run.dead:
+        if self._closed or self._run.life.dead:
             return
         self._record(expired=True, tick=tick)
-        self._run.deadlines.pop(self._key, None)  # the block may go on, as an effect does, and nothing is due any more
+        self._run.waits.remove_deadline(
+            self._key
+        )  # the block may go on, as an effect does, and nothing is due any more
         self._expire_now()
 
     def _record(self, *, expired: bool, tick: int) -> None:
         payload = json.dumps({"expired": expired})
-        self._run.journal.end(self._key, Kind.done, tick=tick, took=elapsed_us(self._began), payload=payload)
+        self._run.journal.end(self._key, Kind.done, tick=tick, took=monotonic_us() - self._began, payload=payload)
 
     def _expire_now(self) -> None:
         if not self._closed and self._task is not None:
@@ -195,15 +192,15 @@ class timeout:
     ) -> None:
         self._closed = True
         run = self._run
-        run.lines -= 1
+        run.activity.end_line()
         if self._timer is not None:
             self._timer.cancel()
-            run.deadlines.pop(self._key, None)
+            run.waits.remove_deadline(self._key)
             run.ticks.withdraw(self._complete)
-            if not self._expired and not run.dead:
+            if not self._expired and not run.life.dead:
                 self._record(expired=False, tick=0)
         if self._expired and self._task is not None:
             # If somebody else cancelled the task as well, it is theirs to end.
             is_own = self._task.uncancel() <= self._cancelling
-            if is_own and kind is asyncio.CancelledError and not run.dead:
+            if is_own and kind is asyncio.CancelledError and not run.life.dead:
                 raise TimeoutError(f"hf.timeout({self._seconds:g}) expired") from error

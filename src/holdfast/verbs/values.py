@@ -7,14 +7,18 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from math import isfinite
 
 from holdfast.base.clock import now_us
 from holdfast.base.data import data
 from holdfast.base.ids import new_uuid
 from holdfast.errors import NotInRun, UsageError
-from holdfast.model import SCHEDULED_AT, TAGS, Kind
+from holdfast.model import SCHEDULED_AT, TAGS, Kind, NoteKind
+from holdfast.model.notes import OWN_USAGE
+from holdfast.running.call import place
 from holdfast.running.scopes import Scope, StepInfo, in_branch, scope_or_none
 
+_NOW = "hf.now"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -30,12 +34,12 @@ def now() -> datetime:
         return _EPOCH + timedelta(microseconds=now_us())
     scope = in_branch("hf.now()")
     run = scope.run
-    entry = run.claim(scope, "hf.now", "", None)
+    key, entry = place(scope, _NOW)
     if entry is not None and entry.outcome is not None:
-        entry.delivered = True
+        run.ticks.at_once(entry)
         return _EPOCH + timedelta(microseconds=int(entry.outcome.payload or 0))
     at = now_us()
-    run.journal.add(Kind.done, run.new_key(scope, "hf.now", None), "hf.now", payload=str(at))
+    run.journal.add(Kind.done, key, _NOW, payload=str(at))
     return _EPOCH + timedelta(microseconds=at)
 
 
@@ -65,8 +69,8 @@ def rng() -> random.Random:
 
 def _derived(scope: Scope, what: str) -> bytes:
     name = f"hf.{what}"
-    scope.calls[name] = scope.calls.get(name, 0) + 1
-    place = f"{scope.run.nonce}/{scope.run.generation}/{scope.prefix()}{name}#{scope.calls[name]}"
+    scope.count(name)
+    place = scope.run.random_place(scope.path, f"{scope.prefix()}{name}#{scope.calls[name]}")
     return blake2b(place.encode(), digest_size=32).digest()
 
 
@@ -83,12 +87,13 @@ def patched(patch_id: str) -> bool:
     if not isinstance(patch_id, str) or not patch_id:
         raise UsageError(f"hf.patched() takes the id of the change, a non-empty string; got {patch_id!r}.")
     run = scope.run
-    if patch_id in run.replay.patches:
+    replay = run.replay
+    if replay.patches.has(patch_id):
         return True
-    if patch_id in run.unpatched or run.replay.has_left_calls:
-        run.unpatched.add(patch_id)
+    if not replay.patches.may_take(patch_id) or replay.has_left_calls:
+        replay.patches.go_past(patch_id)
         return False
-    run.replay.patches.add(patch_id)
+    replay.patches.take([patch_id], in_loop=run.turning.turn > 0)
     run.journal.add(Kind.patched, "", patch_id)
     return True
 
@@ -101,8 +106,9 @@ def progress(done: float, total: float | None = None, note: str = "") -> None:
     scope = scope_or_none()
     if scope is None:
         return
+    _check_numbers("hf.progress()", done=done, total=0 if total is None else total)
     state = {"done": done, "total": total, "note": note}
-    scope.run.report("progress", state)
+    scope.run.report(NoteKind.progress, state)
 
 
 def usage(*, model: str, input_tokens: int = 0, output_tokens: int = 0, cost: float = 0.0) -> None:
@@ -113,8 +119,25 @@ def usage(*, model: str, input_tokens: int = 0, output_tokens: int = 0, cost: fl
     scope = scope_or_none()
     if scope is None:
         return
+    _check_numbers("hf.usage()", input_tokens=input_tokens, output_tokens=output_tokens, cost=cost)
     used = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens, "cost": cost}
-    scope.run.report("usage", used, key=scope.body.key if scope.body is not None else "")
+    if scope.body is not None:
+        scope.run.report(NoteKind.usage, used, key=scope.body.key)
+        return
+    # Between calls it has a place among them: what a replay says again is not counted again.
+    replay = scope.run.replay
+    scope.count(OWN_USAGE)
+    key = f"{scope.prefix()}{OWN_USAGE}#{scope.calls[OWN_USAGE]}"
+    if unplaced := replay.usage.get(""):
+        unplaced.pop()  # it was told before, by a version that did not note where
+    elif key not in replay.usage:
+        scope.run.report(NoteKind.usage, used, key=key)
+
+
+def _check_numbers(verb: str, **given: float) -> None:
+    for name, value in given.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+            raise UsageError(f"{verb} takes numbers; {name}= is {value!r}.")
 
 
 @data
@@ -127,6 +150,7 @@ class ThisRun:
     tags: Mapping[str, str]  #: that it was started with
     scheduled_at: datetime | None  #: the time of its schedule that it is for, in UTC, however late it is
     is_replaying: bool  #: answers still come from the journal
+    turn: int  #: of its loop (`hf.turns`); 0 before it, and without one
     parking: bool  #: this execution is being torn down; a `finally` may want to know
 
 
@@ -147,8 +171,9 @@ def this_run() -> ThisRun:
         token=f"{run.id}@{run.thread_id}",
         tags=dict(summary.get(TAGS, {})),
         scheduled_at=None if due is None else _EPOCH + timedelta(microseconds=due),
-        is_replaying=run.replay.has_unclaimed,
-        parking=run.parking,
+        is_replaying=run.replay.unclaimed > 0,
+        turn=run.turning.turn,
+        parking=run.life.parking,
     )
 
 

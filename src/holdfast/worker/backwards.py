@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from holdfast.base.data import brisk
 from holdfast.base.telemetry import warn
-from holdfast.control import control
+from holdfast.control import lifecycle
 from holdfast.journal.journal import Journal
 from holdfast.journal.tombstones import is_elsewhere, is_empty
 from holdfast.model import Kind, Record, RunId, RunRow, Status
+from holdfast.model.diagnoses import Backwards, Head
+from holdfast.model.reasons import Blocked
 from holdfast.store.contract import Store
 
-WHY = "history went backwards"
 _SHOWN = 20  # effects in a sentence, and of a run that is not executed any more
 _KEPT = 10_000  # runs
 
@@ -63,14 +63,14 @@ class Pasts:
         self._told[known.run_id] = known.hash
         self._known.pop(known.run_id, None)
 
-    def refusal(self, row: RunRow, records: Sequence[Record]) -> dict[str, Any] | None:
+    def refusal(self, row: RunRow, records: Sequence[Record]) -> Blocked | None:
         """Why a run must not be taken up again here: the store has lost what it had when it was executed last."""
         known = self._known.get(row.id)
         if known is None or _has_past(known, records):
             return None
-        reason = _reason(row, known, _unknown_effects(known, records))
-        _tell(row, known, reason, Status.blocked)
-        return reason
+        found = _diagnosis(row, known, _unknown_effects(known, records))
+        _tell(row, known, found, status=Status.blocked)
+        return Blocked(found)
 
 
 async def look_back(store: Store, journal: Journal, pasts: Pasts) -> None:
@@ -97,16 +97,20 @@ async def block_if_backwards(store: Store, known: Known) -> bool:
         records = await store.records(row.id, after=first - 1)
         if any((record.seq, record.hash) == (known.seq, known.hash) for record in records):
             return False  # somebody else has it, and all of its past
-        reason = _reason(row, known, _unknown_effects(known, records))
+        found = _diagnosis(row, known, _unknown_effects(known, records))
         is_stopped = row.status.is_final or row.status in (Status.quarantined, Status.blocked)
-        if is_stopped or await control.block(store, row, reason):
-            _tell(row, known, reason, row.status if is_stopped else Status.blocked)
+        if is_stopped or await lifecycle.block(store, row, found):
+            _tell(row, known, found, status=row.status if is_stopped else Status.blocked)
             return not is_stopped
 
 
 def _has_past(known: Known, records: Sequence[Record]) -> bool:
-    """`records`: all of them, from the first."""
-    return known.seq == 0 or (len(records) >= known.seq and records[known.seq - 1].hash == known.hash)
+    """`records`: all that a resume reads. What is left out of a run with turns is before its last checkpoint, which a
+    row that has lost it cannot name."""
+    if known.seq == 0 or not records:
+        return known.seq == 0
+    found = next((record for record in records if record.seq >= known.seq), None)
+    return found is not None and (found.seq > known.seq or found.hash == known.hash)
 
 
 def _unknown_effects(known: Known, records: Sequence[Record]) -> list[str]:
@@ -114,21 +118,19 @@ def _unknown_effects(known: Known, records: Sequence[Record]) -> list[str]:
     return [key for seq, key in known.acted if (seq, key) not in there]
 
 
-def _tell(row: RunRow, known: Known, reason: dict[str, Any], status: Status) -> None:
-    found = {"here": known.seq, "there": row.head_seq, "effects": reason["effects"]}
-    warn("run.backwards", run=row.id, status=status, **found)
+def _tell(row: RunRow, known: Known, found: Backwards, *, status: Status) -> None:
+    warn("run.backwards", run=row.id, status=status, here=known.seq, there=row.head_seq, effects=list(found.effects))
 
 
-def _reason(row: RunRow, known: Known, effects: list[str]) -> dict[str, Any]:
+def _diagnosis(row: RunRow, known: Known, effects: list[str]) -> Backwards:
     listed = ", ".join(effects[:_SHOWN]) + (f" and {len(effects) - _SHOWN} more" if len(effects) > _SHOWN else "")
     done = f"Since then it has begun these effects, which the store does not know of: {listed}." if effects else ""
-    return {
-        "why": WHY,
-        "detail": f"The worker that executed this run was told that record {known.seq} is on disk; the store ends at "
+    return Backwards(
+        detail=f"The worker that executed this run was told that record {known.seq} is on disk; the store ends at "
         f"record {row.head_seq} and does not have it. A fail-over lost commits, or a backup was put in place. {done}",
-        "advice": "Find out what became of those effects. `holdfast resume` has the run go on from what the store "
+        advice="Find out what became of those effects. `holdfast resume` has the run go on from what the store "
         "knows, and do them again under the same idempotency keys; `holdfast cancel` ends it instead.",
-        "effects": effects,
-        "here": {"seq": known.seq, "hash": known.hash.hex(), "epoch": known.epoch},
-        "there": {"seq": row.head_seq, "hash": row.head_hash.hex(), "epoch": row.epoch},
-    }
+        effects=tuple(effects),
+        here=Head(known.seq, known.hash.hex(), known.epoch),
+        there=Head(row.head_seq, row.head_hash.hex(), row.epoch),
+    )

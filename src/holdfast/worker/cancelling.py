@@ -11,8 +11,9 @@ import json
 from typing import Any
 
 from holdfast.base import faults
-from holdfast.model import Kind
-from holdfast.running.context import RunContext, is_handler
+from holdfast.model import Kind, NoteKind
+from holdfast.running.context import RunContext
+from holdfast.running.gate import is_handler
 from holdfast.running.scopes import outside
 
 CANCEL = "hf:cancel"
@@ -27,6 +28,21 @@ class Cancelling:
         self._task: asyncio.Task[None] | None = None
 
     @property
+    def has_begun(self) -> bool:
+        """Does the code execute, so that it could be cancelled?"""
+        return self._root is not None
+
+    @property
+    def has_cleanup(self) -> bool:
+        """Is there something to undo, should the run be cancelled? While its past is not replayed, there may be."""
+        run, replay = self._run, self._run.replay
+        if replay.cancel is not None:
+            return True  # that is what it is doing
+        is_known = self.has_begun and not replay.unclaimed
+        may_have = not is_known and any(entry.is_effect for entry in replay.entries.values())
+        return may_have or any(saga.keys for saga in run.activity.sagas)
+
+    @property
     def is_under_way(self) -> bool:
         """Was it asked for, and the code has not heard of it?"""
         return self._task is not None and not self._task.done()
@@ -38,10 +54,10 @@ class Cancelling:
         entry = run.replay.entries.get(CANCEL)
         if entry is not None and entry.outcome is not None and run.replay.cancel is not None:
             run.replay.pass_by(entry)
-            run.lines += 1  # so that what came before comes before it
+            run.activity.begin_line()  # so that what came before comes before it
 
             def cancel() -> None:
-                run.lines -= 1
+                run.activity.end_line()
                 self._cancel()
 
             run.ticks.await_recorded(entry, cancel)
@@ -53,9 +69,9 @@ class Cancelling:
         run = self._run
         note = {"by": body["by"], "note": body["note"], "mail": body["mail"]}
         if run.replay.cancel is None:
-            run.replay.cancel = note
+            run.replay.ask_cancel(note)
             run.journal.summary["cancelling"] = True
-            run.journal.add(Kind.noted, "", "cancel", payload=json.dumps(note))
+            run.journal.add(Kind.noted, "", NoteKind.cancel, payload=json.dumps(note))
             if self._root is not None:
                 self._start()
 
@@ -65,23 +81,22 @@ class Cancelling:
             self._task.cancel()
 
     def _start(self) -> None:
-        self._run.cancelling = True
-        self._run.shut_gate()
-        self._task = asyncio.Task(self._tell(), loop=self._run.loop, context=outside())
+        self._run.gate.await_cancel()
+        self._task = asyncio.Task(self._tell(), loop=self._run.life.loop, context=outside())
 
     async def _tell(self) -> None:
         run = self._run
         await run.ticks.wait_replayed(lambda: not run.ticks.has_unasked_effects)
         await run.journal.barrier()
         faults.point("cancel.accepted")
-        if run.lines == 1:
+        if run.activity.lines == 1:
             self._told(run.ticks.next_tick())
         else:
             run.ticks.complete(self._told)
 
     def _told(self, tick: int) -> None:
         run = self._run
-        if run.dead or self._root is None:
+        if run.life.dead or self._root is None:
             return
         payload = json.dumps(run.replay.cancel)
         run.journal.add(Kind.done, CANCEL, CANCEL, tick=tick, payload=payload)
@@ -89,10 +104,9 @@ class Cancelling:
 
     def _cancel(self) -> None:
         run = self._run
-        run.cancelled = run.halted = True
-        run.paused = run.cancelling = False
-        run.open_gate()
-        for task, scope in list(run.tasks.items()):
+        run.life.cancel()
+        run.gate.cancel()
+        for task, scope in list(run.activity.tasks.items()):
             if task is self._root or (scope.task is task and is_handler(scope.path)):
                 task.cancel()
-        run.stop_asking()
+        run.waits.stop_asking()

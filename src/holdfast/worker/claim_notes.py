@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.base.clock import now_us
-from holdfast.model import RunRow, WorkerId
+from holdfast.model import Proof, RunRow, WorkerId
+from holdfast.model.reasons import HandedOver
 from holdfast.store.contract import Store
-from holdfast.verbs.child import Agent
+from holdfast.verbs.agent import Agent
 from holdfast.version import VERSION
 from holdfast.worker.leases import Lease
 
 #: Whose clock of leases is not the one of today.
-_OTHER_BOOT = "boot"
+_OTHER_BOOT = Proof.boot
 
 
 def is_wake_up(row: RunRow) -> bool:
     """Whether a run is claimed because what it waited for has come. Then nothing was cut off, and it is no resume."""
-    return row.owner is None and row.head_seq > 1 and (row.reason or {}).get("why") != "handed over"
+    return row.owner is None and row.head_seq > 1 and not isinstance(row.reason, HandedOver)
 
 
 class ClaimNotes:
@@ -30,27 +31,36 @@ class ClaimNotes:
     def __init__(self, lease: Lease, store: Store) -> None:
         self._lease = lease
         self._store = store
-        self._made: dict[tuple[str, WorkerId | None, str, bool], str] = {}
+        self._made: dict[tuple[str, WorkerId | None, Proof, bool], str] = {}
         self._renewals: dict[WorkerId, int] = {}
 
     def plain(
-        self, agent: Agent[..., Any], lost: WorkerId | None = None, proof: str = "released", *, is_woken: bool = False
+        self,
+        agent: Agent[..., Any],
+        lost: WorkerId | None = None,
+        *,
+        proof: Proof = Proof.released,
+        is_woken: bool = False,
     ) -> str:
         """A claim that nobody asked for."""
         key = (agent.name, lost, proof, is_woken)
         note = self._made.get(key)
         if note is None:
-            note = self._made[key] = json.dumps(self._facts(agent, lost, proof) | ({"woken": True} if is_woken else {}))
+            facts = self._facts(agent, lost, proof=proof) | ({"woken": True} if is_woken else {})
+            note = self._made[key] = json.dumps(facts)
         return note
 
-    def asked(self, agent: Agent[..., Any], lost: WorkerId | None, proof: str, act: tuple[str, str]) -> str:
-        """A claim that somebody asked for: who, and why."""
-        return json.dumps(self._facts(agent, lost, proof) | {"by": act[0], "note": act[1]})
+    def asked(
+        self, agent: Agent[..., Any], lost: WorkerId | None, *, proof: Proof, act: tuple[str, str], accepts: bool
+    ) -> str:
+        """A claim that somebody asked for: who, and why. `accepts`: they saw that something changed outside."""
+        said = {"by": act[0], "note": act[1], **({"accepts": True} if accepts else {})}
+        return json.dumps(self._facts(agent, lost, proof=proof) | said)
 
-    async def learn(self, lost: Iterable[WorkerId | None], *, proof: str | None = None) -> None:
-        """Find out when workers that are dead were last heard of; their rows go soon."""
-        wanted = {worker_id for worker_id in lost if worker_id is not None} - self._renewals.keys()
-        if not wanted or proof == _OTHER_BOOT:
+    async def learn(self, proofs: Mapping[WorkerId, Proof]) -> None:
+        """Find out when workers that are dead, as these proofs say, were last heard of; their rows go soon."""
+        wanted = {lost for lost, proof in proofs.items() if proof != _OTHER_BOOT} - self._renewals.keys()
+        if not wanted:
             return
         clock_ms, now = self._store.lease_clock_ms(), now_us()
         for worker in await self._store.workers():
@@ -58,7 +68,7 @@ class ClaimNotes:
                 ago_ms = clock_ms + self._lease.lease_ms - worker.lease_until_ms
                 self._renewals[worker.id] = now - max(0, ago_ms) * 1000
 
-    def _facts(self, agent: Agent[..., Any], lost: WorkerId | None, proof: str) -> dict[str, Any]:
+    def _facts(self, agent: Agent[..., Any], lost: WorkerId | None, *, proof: Proof) -> dict[str, Any]:
         facts = {
             "pid": self._lease.pid,
             "host": self._lease.host,

@@ -10,7 +10,7 @@ from holdfast.codec import defaults_of, first_annotation, first_parameter
 from holdfast.codec.schema import schema_of
 from holdfast.model import Definition
 from holdfast.store.contract import Store
-from holdfast.verbs.child import Agent
+from holdfast.verbs.agent import Agent
 
 KIND = "agent"
 

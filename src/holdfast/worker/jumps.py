@@ -5,7 +5,7 @@ acts on that has schedules fire that are not due, prunes what is young, and writ
 a worker that sees its clock jump claims nothing for a while. If the clock stays where it is, it is believed: most
 clocks that are set were wrong before.
 
-What was written by a clock that was ahead is put right when it is found: `timetable.believed`, `queues.believed`.
+What was written by a clock that was ahead is put right when it is found: `timetable.believed`, `queue_state.believed`.
 """
 
 from __future__ import annotations

@@ -9,17 +9,15 @@ leaves without having got what it awaits; or it was taken up anew, and so was a 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from holdfast.base.telemetry import warn
 from holdfast.journal.stillness import Quiet
-from holdfast.model import Kind
+from holdfast.model import Kind, NoteKind
+from holdfast.model.notes import OwnWait
 from holdfast.running.context import RunContext
 from holdfast.running.own_waits import places_outside, where_it_waits
 
 _PAUSED_S = 2.0
-_TIMER = "own timer"
-_OUTSIDE = "outside"
 
 
 class Keeping:
@@ -32,18 +30,18 @@ class Keeping:
     def is_kept(self, as_of: float, idle_s: float) -> bool:
         """Must the run stay in memory? Nothing happened in it for `idle_s`; the look was due at `as_of`."""
         run = self._run
-        is_outside = run.quiet() is not Quiet.settled
-        if run.paused:  # somebody wants it to stop; what it waits for by itself begins anew
+        is_outside = run.activity.quiet() is not Quiet.settled
+        if run.gate.paused:  # somebody wants it to stop; what it waits for by itself begins anew
             return is_outside and idle_s < min(_PAUSED_S, run.host.settings.outside_s)
-        if timers := run.own_timers.pending(as_of):
+        if timers := run.activity.own_timers.pending(as_of):
             branches = sorted({branch for _, branch in timers})
-            since = [wait.key for wait in run.waits.values() if wait.key in run.replay.entries]
+            since = [wait.key for wait in run.waits if wait.key in run.replay.entries]
             if since:
-                self._tell(_TIMER, {"why": "began anew", "branches": branches, "waits": since})
+                self._tell(NoteKind.own_timer, "began anew", branches, waits=since)
             elif idle_s > run.host.settings.outside_s:
-                self._tell(_TIMER, {"why": "keeps the run in memory", "branches": branches, "waits": [*run.waits]})
+                self._tell(NoteKind.own_timer, "keeps the run in memory", branches, waits=run.waits.keys)
             return True
-        if run.ticks.has_overdue_cancels(as_of):
+        if run.ticks.cancels.has_overdue(as_of):
             return True
         return is_outside and idle_s < run.host.settings.outside_s
 
@@ -51,28 +49,28 @@ class Keeping:
     def has_own(self) -> bool:
         """Does its code wait for something by itself, which only begins again when the run is taken up?"""
         run = self._run
-        return run.quiet() is Quiet.outside or bool(run.own_timers.pending(run.loop.time()))
+        return run.activity.quiet() is Quiet.outside or bool(run.activity.own_timers.pending(run.life.loop.time()))
 
     def leaves(self) -> None:
         """The run is about to leave memory."""
-        if self._run.quiet() is Quiet.outside:
-            self._tell(_OUTSIDE, {"why": "left memory", "branches": sorted(places_outside(self._run.tasks))})
+        if self._run.activity.quiet() is Quiet.outside:
+            self._tell(NoteKind.outside, "left memory", sorted(places_outside(self._run.activity.tasks)))
 
-    def _tell(self, what: str, note: dict[str, Any]) -> None:
+    def _tell(self, what: NoteKind, why: str, branches: list[str], *, waits: list[str] | None = None) -> None:
         """Once in the journal of a run, and once in the log of each process that has it."""
         run = self._run
         if what in self._told:
             return
         self._told.add(what)
-        at = {where_it_waits(task) for task, scope in run.tasks.items() if scope.path in note["branches"]}
-        note["where"] = sorted(place for place in at if place)
+        at = {where_it_waits(task) for task, scope in run.activity.tasks.items() if scope.path in branches}
+        where = sorted(place for place in at if place)
         if what not in run.replay.told:
+            note = OwnWait(why, branches, where, waits).plain()
             run.journal.add(Kind.noted, "", what, payload=json.dumps(note))
-        advice = _ADVICE[what]
-        warn(f"run.{what.replace(' ', '_')}", run=run.id, why=note["why"], where=", ".join(note["where"]), so=advice)
+        warn(f"run.{what.replace(' ', '_')}", run=run.id, why=why, where=", ".join(where), so=_ADVICE[what])
 
 
 _ADVICE = {
-    _TIMER: "a plain timer is not durable: use hf.timeout, hf.sleep or timeout= of the call that waits",
-    _OUTSIDE: "what a branch awaits outside of a step is begun anew when the run goes on: put it into a step",
+    NoteKind.own_timer: "a plain timer is not durable: use hf.timeout, hf.sleep or timeout= of the call that waits",
+    NoteKind.outside: "what a branch awaits outside of a step is begun anew when the run goes on: put it into a step",
 }

@@ -38,6 +38,7 @@ class Lease:
         self.pid = os.getpid()
         self.host = platform.node()
         self.boot_id = boot_id()
+        self.told = "{}"  #: what others are told of this process, as JSON
         self.is_lost = False  #: somebody removed this worker; its runs are no longer its own
         self.answered_us = 0  #: when the store last answered a renewal, be it that it cannot; of the monotonic clock
         self.lease_ms = int(settings.lease_s * 1000)
@@ -60,7 +61,8 @@ class Lease:
     async def open(self) -> None:
         """Become a worker that others can see."""
         sent_ms = self._store.lease_clock_ms()
-        worker = Worker(self.worker_id, os.getpid(), self.host, self.boot_id, now_us(), sent_ms + self.lease_ms)
+        until_ms = sent_ms + self.lease_ms
+        worker = Worker(self.worker_id, os.getpid(), self.host, self.boot_id, now_us(), until_ms, self.told)
         await self._store.add_worker(worker)
         self._renewed_ms = sent_ms
         self.answered_us = monotonic_us()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.errors import UsageError
-from holdfast.journal.blocks import CRASH_LOOP
 from holdfast.model import FINAL, Kind, Record, RunRow
+from holdfast.model.diagnoses import Cause, Trouble
+from holdfast.model.reasons import Blocked
 
 
 def refuse_undone(row: RunRow, records: list[Record]) -> None:
@@ -24,10 +23,10 @@ def refuse_undone(row: RunRow, records: list[Record]) -> None:
         )
 
 
-def crash_loop(row: RunRow, records: list[Record]) -> dict[str, Any]:
+def crash_loop(row: RunRow, records: list[Record]) -> Blocked:
     last = next((r.key for r in reversed(records) if r.key), "")
-    return {
-        "why": CRASH_LOOP,
-        "detail": f"{row.claims} processes took this run and died without getting further; "
-        f"the last call recorded is {last or 'none'}.",
-    }
+    detail = (
+        f"{row.claims} processes took this run and died without getting further; "
+        f"the last call recorded is {last or 'none'}."
+    )
+    return Blocked(Trouble(Cause.crash_loop, detail=detail))

@@ -13,10 +13,26 @@ from holdfast.codec import Input
 from holdfast.codec.fastjson import decode, encode
 from holdfast.errors import ConflictingStart, UsageError
 from holdfast.journal.blobs import spilled, stored_text
-from holdfast.journal.integrity import first_hash, record_hash, seal_row
-from holdfast.model import SCHEDULED_AT, TAGS, UNBEGUN, Append, Kind, Record, RunId, RunRow, Status, ThreadId, WorkerId
+from holdfast.journal.chain import draft, first_hash, linked, seal_row
+from holdfast.model import (
+    SCHEDULED_AT,
+    TAGS,
+    UNBEGUN,
+    Append,
+    Kind,
+    NoteKind,
+    Record,
+    RunId,
+    RunRow,
+    Status,
+    ThreadId,
+    WorkerId,
+    checked_id,
+)
+from holdfast.model.budgets import BUDGETS
+from holdfast.model.reasons import Paused
 from holdfast.store.contract import Store
-from holdfast.verbs.child import Call
+from holdfast.verbs.agent import Call
 from holdfast.version import VERSION
 
 DEFAULT_QUEUE = "default"
@@ -55,6 +71,7 @@ class NewRun:
     defaults: Sequence[str] = ()  #: the others, which are what they are by default
     outside: str | None = None  #: the argument that came from outside, as plain JSON
     scheduled_at: int | None = None  #: the time of a schedule that it is the run of, µs
+    budgets: tuple[str, ...] = ()  #: the runs that it comes of whose budgets bind it
 
     @classmethod
     def of(
@@ -66,6 +83,7 @@ class NewRun:
         parent_id: RunId | None,
         tags: Mapping[str, str],
         place: Place | None,
+        budgets: tuple[str, ...] = (),
     ) -> NewRun:
         agent, given = call.agent, call.input
         place = place or ANYWHERE
@@ -84,6 +102,7 @@ class NewRun:
             place,
             given.given,
             given.defaults,
+            budgets=budgets,
         )
 
     def append(self, inline_limit: int, *, claim: tuple[WorkerId, str] | None = None) -> Append:
@@ -102,6 +121,7 @@ class NewRun:
                 "tags": dict(self.tags),
                 "defaults": list(self.defaults),
                 **({} if self.outside is None else {"outside": self.outside}),
+                **({BUDGETS: list(self.budgets)} if self.budgets else {}),
                 "holdfast": VERSION,
             }
         )
@@ -110,18 +130,13 @@ class NewRun:
         if len(args_text) > inline_limit:
             args_text, blob = spilled(args_text)
             blobs = (blob,)
-        said: list[tuple[Kind, str, str, str | None, str]] = [
-            (Kind.created, self.agent, self.args_digest, args_text, created)
-        ]
+        said = [draft(Kind.created, self.agent, at=at, args_digest=self.args_digest, args=args_text, payload=created)]
         if claim is not None:
-            said.append((Kind.claimed, claim[0], "", None, claim[1]))
+            said.append(draft(Kind.claimed, claim[0], at=at, payload=claim[1]))
         elif place.is_paused:
-            said.append((Kind.noted, "paused", "", None, encode({"on": True, "by": "start", "note": ""})))
-        records: list[Record] = []
-        previous = base
-        for seq, (kind, name, digest, args, payload) in enumerate(said, start=1):
-            previous = record_hash(previous, seq, 1, 0, "", kind, name, 1, 0, at, 0, digest, args, payload)
-            records.append(Record(seq, 1, 0, "", kind, name, 1, 0, at, 0, digest, args, payload, previous))
+            note = encode({"on": True, "by": "start", "note": ""})
+            said.append(draft(Kind.noted, NoteKind.paused, at=at, payload=note))
+        records = linked(said, epoch=1, turn=0, head_seq=0, head_hash=base)
         is_owned = claim is not None
         row = RunRow(
             id=run_id,
@@ -135,12 +150,12 @@ class NewRun:
             created_at=at,
             updated_at=at,
             status=Status.running if is_owned else Status.paused if place.is_paused else Status.queued,
-            reason={"why": "paused", "was": "queued", "by": "start", "note": ""} if place.is_paused else None,
+            reason=Paused(Status.queued, "start") if place.is_paused else None,
             wake_at=None if is_owned or place.is_paused else place.wake_at or ready_us(),
-            generation=0,
+            turn=0,
             epoch=1,
             head_seq=len(records),
-            head_hash=previous,
+            head_hash=records[-1].hash,
             input_digest=self.args_digest,
             summary=self._summary(),
             owner=claim[0] if claim is not None else None,
@@ -148,7 +163,7 @@ class NewRun:
             mail=0,
             digest="",
         )
-        return Append(seal_row(row), 0, base, tuple(records), blobs)
+        return Append(seal_row(row), 0, base, records, blobs)
 
     def _summary(self) -> dict[str, Any]:
         """What the row says of it from the start, and for good: lists read rows, and no journals."""
@@ -157,6 +172,8 @@ class NewRun:
             summary[TAGS] = checked_tags(self.tags)
         if self.scheduled_at is not None:
             summary[SCHEDULED_AT] = self.scheduled_at
+        if self.budgets:
+            summary[BUDGETS] = list(self.budgets)
         return summary
 
 
@@ -183,18 +200,6 @@ def origin_of(created: Record) -> tuple[tuple[str, ...], str | None]:
     """The arguments of a run that were not given when it was started, and the one that came from outside."""
     said = decode(created.payload or "{}")
     return tuple(said.get("defaults", ())), said.get("outside")
-
-
-def checked_id(value: str, what: str) -> str:
-    if (
-        not isinstance(value, str)
-        or not 1 <= len(value) <= 200
-        or not value.isprintable()
-        or "@" in value
-        or value != value.strip()
-    ):
-        raise UsageError(f"{what}= takes 1 to 200 printable characters without '@'; got {value!r}.")
-    return value
 
 
 def checked_key(value: str) -> str:

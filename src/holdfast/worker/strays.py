@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from holdfast.base.clock import monotonic_us
 from holdfast.base.telemetry import warn
-from holdfast.control import control
+from holdfast.control import lifecycle
 from holdfast.model import RunId, WorkerId
 from holdfast.store.contract import Store
 from holdfast.worker.backwards import Pasts, block_if_backwards
@@ -42,5 +42,5 @@ class Strays:
     async def _give_back(self, run_id: RunId, epoch: int, worker_id: WorkerId) -> None:
         row = await self._store.run(run_id)
         is_stray = row is not None and (row.epoch, row.owner) == (epoch, worker_id)
-        if row is not None and is_stray and await control.give_back(self._store, row):
+        if row is not None and is_stray and await lifecycle.give_back(self._store, row):
             warn("run.given_back", run=run_id, worker=worker_id)

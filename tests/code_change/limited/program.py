@@ -18,9 +18,8 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, cast
 
-from limits import limited as limited_by_a_helper  # type: ignore[import-not-found]
-
 import holdfast as hf
+from limits import limited as limited_by_a_helper  # type: ignore[import-not-found]
 
 URL, LIFE, LIMIT, EDITED = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 WORLD = Path(URL).with_name("world.txt")

@@ -137,10 +137,10 @@ def instants(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
     return _by_the_clock(times, where, start) if times.names_hours else _by_the_hour(times, where, start)
 
 
-def latest(cron: str, tz: str, until: datetime, count: int) -> list[datetime]:
+def latest(cron: str, tz: str, until: datetime, *, count: int) -> list[datetime]:
     """The last `count` instants up to `until`, oldest first. The work does not grow with the time before them.
 
-    Example: `latest("*/5 * * * *", "Europe/Vienna", datetime.now(UTC), 3)`
+    Example: `latest("*/5 * * * *", "Europe/Vienna", datetime.now(UTC), count=3)`
     """
     times, where = _parsed(cron), zone(tz)
     shown = until.astimezone(where).replace(tzinfo=None)

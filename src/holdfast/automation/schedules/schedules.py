@@ -46,12 +46,12 @@ from holdfast.automation.schedules.timetable import (
     to_definition,
 )
 from holdfast.base import clock, faults
+from holdfast.base.clock import as_time
 from holdfast.base.telemetry import warn
 from holdfast.durations import Duration
 from holdfast.errors import StoreError, UsageError
-from holdfast.history.history import as_time
 from holdfast.journal.tombstones import is_empty
-from holdfast.model import RunFilter, RunId, Status
+from holdfast.model import Act, RunFilter, RunId, Status
 from holdfast.store.contract import Store
 
 __all__ = ["ScheduleInfo", "ScheduledStart", "Schedules"]
@@ -90,6 +90,7 @@ class Schedules:
         self,
         store: Store,
         start: Callable[[ScheduledStart], Awaitable[None]],
+        *,
         cancel: Callable[[RunId], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -212,31 +213,31 @@ class Schedules:
         times = (each.due_at for each in known if (each.name, each.revision) not in self._told)
         return next(times, None)
 
-    async def pause(self, name: str) -> None:
+    async def pause(self, name: str, act: Act | None = None) -> None:
         """Fire no more until it is resumed.
 
         Example: `await schedules.pause("nightly")`
         """
         await self._change(
-            name, lambda state, now: state if state.paused else replace(state, paused=True, updated_at=now)
+            name, lambda state, now: state if state.paused else replace(state, paused=True, updated_at=now), act
         )
 
-    async def resume(self, name: str) -> None:
+    async def resume(self, name: str, act: Act | None = None) -> None:
         """Go on after a pause; the instants that came meanwhile are skipped.
 
         Example: `await schedules.resume("nightly")`
         """
-        await self._change(name, resumed)
+        await self._change(name, resumed, act)
         self._store.ring()
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, act: Act | None = None) -> None:
         """End a schedule; its runs stay. Declared again, it is a new one.
 
         Example: `await schedules.remove("nightly")`
         """
-        await self._change(name, lambda state, now: replace(state, removed=True, updated_at=now))
+        await self._change(name, lambda state, now: replace(state, removed=True, updated_at=now), act)
 
-    async def fire(self, name: str) -> RunId:
+    async def fire(self, name: str, act: Act | None = None) -> RunId:
         """Start a run of a schedule now, also of one that is paused, and whatever still runs.
 
         Once this has returned, the run is there; if the process dies in between, it may come seconds later.
@@ -251,10 +252,12 @@ class Schedules:
             runs = (*state.last_runs, run_id)[-_AT_ONCE:]
             return replace(state, firing=(Firing(run_id, now),), last_run=run_id, last_runs=runs)
 
-        await self._finish(await self._change(name, with_run))
+        await self._finish(await self._change(name, with_run, act))
         return RunId(run_id)
 
-    async def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[RunId]:
+    async def backfill(
+        self, name: str, start: datetime, end: datetime, *, act: Act | None = None
+    ) -> builtins.list[RunId]:
         """Start a run for every instant from `start` to `end` that has none, of any generation; those started.
 
         They are all started at once: give the schedule a queue to limit how many run at a time. Instants that are about
@@ -286,8 +289,9 @@ class Schedules:
             batch, rest = missing[:_AT_ONCE], missing[_AT_ONCE:]
             firing = tuple(Firing(run_id_of(state, instant), instant) for instant in batch)
             claimed = replace(state, firing=firing)
-            if not await self._write(claimed, now):
+            if not await self._write(claimed, now, act):
                 continue
+            act = None
             started += [RunId(each.run) for each in firing]
             await self._finish(_next(claimed), at_once=True)
             missing, revision = rest, state.revision + 2
@@ -396,8 +400,8 @@ class Schedules:
 
     # reading and writing
 
-    async def _write(self, state: ScheduleState, now: int) -> bool:
-        return (await self._store.define([to_definition(state, now=now)]))[0]
+    async def _write(self, state: ScheduleState, now: int, act: Act | None = None) -> bool:
+        return (await self._store.define([to_definition(state, now=now)], act=act))[0]
 
     async def _settled(self, name: str) -> ScheduleState:
         """The schedule, with nothing under way."""
@@ -411,14 +415,16 @@ class Schedules:
             await self._finish(state)
         raise _contended(name)
 
-    async def _change(self, name: str, change: Callable[[ScheduleState, int], ScheduleState]) -> ScheduleState:
+    async def _change(
+        self, name: str, change: Callable[[ScheduleState, int], ScheduleState], act: Act | None = None
+    ) -> ScheduleState:
         """Write what `change` makes of the schedule, whoever else changes it meanwhile; what is stored now."""
         for _ in range(_ATTEMPTS):
             state, now = await self._settled(name), clock.now_us()
             after = change(believed(state, now), now)
             if after == state:
                 return state
-            if await self._write(after, now):
+            if await self._write(after, now, act):
                 return _next(after)
         raise _contended(name)
 

@@ -14,11 +14,10 @@ from hashlib import blake2b
 from typing import Any
 
 from holdfast.automation.schedules import cron as calendar
-from holdfast.base.clock import is_ahead
+from holdfast.base.clock import as_time, is_ahead
 from holdfast.errors import StoreError, UsageError
-from holdfast.history.history import as_time
 from holdfast.model import Definition, RunId
-from holdfast.worker import queues
+from holdfast.worker.queue_state import checked_name
 
 KIND = "schedule"
 OVERLAPS = ("skip", "allow", "replace")
@@ -171,18 +170,18 @@ def plan(state: ScheduleState, now: int) -> Plan:
     keep = 0 if state.missed == "skip" else 1 if state.missed == "latest" else int(state.missed)
     if state.next_at is None:
         return Plan((), state.last_at, None, 0)
-    steps = _step(state, state.next_at, now, keep)
+    steps = _step(state, state.next_at, now=now, keep=keep)
     if not steps.is_cut:
         return _decided(state, steps, steps.count, keep=keep)
     # Too many to count: look for the newest from behind, and for what has begun since from there.
     cut_off = as_time(now - int(state.jitter_s * SECOND_US))
-    newest = [as_us(instant) for instant in calendar.latest(state.cron, state.tz, cut_off, max(keep, 1))]
+    newest = [as_us(instant) for instant in calendar.latest(state.cron, state.tz, cut_off, count=max(keep, 1))]
     assert steps.following is not None
     if not newest or newest[-1] <= steps.following:
         return _decided(state, steps, steps.count, keep=keep)
     mean_us = max(SECOND_US, (steps.following - state.next_at) / steps.count)
     between = int((newest[-1] - steps.following) / mean_us) + 1
-    rest = _step(state, newest[-1], now, keep)
+    rest = _step(state, newest[-1], now=now, keep=keep)
     merged = replace(rest, due=tuple(sorted({*newest, *rest.due})))
     return replace(_decided(state, merged, steps.count + between + rest.count - 1, keep=keep), is_estimate=True)
 
@@ -196,7 +195,7 @@ class _Steps:
     is_cut: bool  #: there are more, not looked at
 
 
-def _step(state: ScheduleState, first: int, now: int, keep: int) -> _Steps:
+def _step(state: ScheduleState, first: int, *, now: int, keep: int) -> _Steps:
     """Go through the instants from `first` on, while they are due, up to a number."""
     due: deque[int] = deque(maxlen=max(keep, 1))
     on_time: set[int] = set()
@@ -325,7 +324,7 @@ def checked(wanted: ScheduleState, now: int) -> ScheduleState:
             "Let the agent read it, and pass where it is."
         )
     if wanted.queue is not None:
-        queues.checked_name(wanted.queue)
+        checked_name(wanted.queue)
     calendar.check(wanted.cron, wanted.tz, as_time(now))
     return replace(wanted, next_at=next_instant(wanted, now))
 

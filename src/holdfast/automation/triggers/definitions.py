@@ -22,10 +22,10 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.automation.triggers.sources import without_secrets
+from holdfast.base.clock import as_time
 from holdfast.base.ids import new_uuid
 from holdfast.errors import StoreError, UsageError
-from holdfast.history.history import as_time
-from holdfast.model import Definition
+from holdfast.model import Act, Definition
 from holdfast.store.contract import Store
 
 TRIGGER: Final = "trigger"
@@ -197,7 +197,9 @@ async def find_trigger(store: Store, name: str) -> Trigger | None:
     return trigger_of(found[0]) if found else None
 
 
-async def change(store: Store, name: str, alter: Callable[[Body], Body | None]) -> tuple[Trigger | None, bool]:
+async def change(
+    store: Store, name: str, alter: Callable[[Body], Body | None], *, act: Act | None = None
+) -> tuple[Trigger | None, bool]:
     """Alter a stored trigger by compare-and-set; what is stored now, and whether it was altered.
 
     `alter` gets the body and returns the new one, or None to leave it; it is called again when somebody was faster.
@@ -210,7 +212,7 @@ async def change(store: Store, name: str, alter: Callable[[Body], Body | None]) 
         if body is None:
             return trigger_of(found[0]), False
         new = Definition(TRIGGER, name, json.dumps(body), found[0].revision + 1)
-        if (await store.define([new]))[0]:
+        if (await store.define([new], act=act))[0]:
             return trigger_of(new), True
     raise StoreError(f"Trigger {name!r} is changed by others all the time; try again.")
 

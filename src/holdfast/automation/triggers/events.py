@@ -50,7 +50,7 @@ from holdfast.errors import (
     Undecodable,
     UsageError,
 )
-from holdfast.model import FINAL, Definition, RunFilter, RunId, Status
+from holdfast.model import FINAL, Act, Definition, RunFilter, RunId, Status
 from holdfast.store.contract import Store
 
 EVENT: Final = "event"
@@ -90,14 +90,14 @@ async def emit(store: Store, name: str, *, value: object, dedup: str | None, now
 
     Example: `await emit(store, "order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
     """
-    heard = await _heard(store, await _Ears.of(store), name, now)
+    heard = await _heard(store, await _Ears.of(store), name=name, now=now)
     new = _definition(name, value, heard, dedup=dedup, now=now, due_at=ready_us())
     if not (await store.define([new], within=within))[0]:
-        await _refuse_other(store, new, name, dedup)
+        await _refuse_other(store, new, name=name, dedup=dedup)
     return new.name
 
 
-async def _heard(store: Store, ears: _Ears, name: str, now: int) -> Body:
+async def _heard(store: Store, ears: _Ears, *, name: str, now: int) -> Body:
     """Who is to hear of an event that is emitted now: triggers, and runs that were created until a time.
 
     That time is not before the newest of them, whatever the clocks of those who created them said.
@@ -109,7 +109,7 @@ async def _heard(store: Store, ears: _Ears, name: str, now: int) -> Body:
     return {"triggers": triggers, "until": until}
 
 
-async def _refuse_other(store: Store, new: Definition, name: str, dedup: str | None) -> None:
+async def _refuse_other(store: Store, new: Definition, *, name: str, dedup: str | None) -> None:
     """An event with this id exists: it must say the same. One that is not committed yet is not looked at."""
     for known in await store.definitions(EVENT, names=[new.name]):
         if not is_same(body_of(known)["value"], body_of(new)["value"]):
@@ -198,13 +198,13 @@ class _Told:
 class Events:
     """Tells triggers and runs of events."""
 
-    def __init__(self, store: Store, start: StartRun, send: SendSignal) -> None:
+    def __init__(self, store: Store, start: StartRun, *, send: SendSignal) -> None:
         self._store = store
         self._start = start
         self._send = send
         self._tally = Tally(store)
 
-    async def emit(self, name: str, *, value: object, dedup: str | None, now: int) -> str:
+    async def emit(self, name: str, *, value: object, dedup: str | None, now: int, act: Act | None = None) -> str:
         """Store an event and deliver it; its id. It is claimed from the start, so no worker does the same meanwhile.
 
         What cannot be delivered now is delivered later, by whoever comes; that is no error of the caller.
@@ -212,10 +212,10 @@ class Events:
         Example: `await events.emit("order.paid", value={"id": 7}, dedup="order-7", now=now_us())`
         """
         ears = await _Ears.of(self._store)
-        heard = await _heard(self._store, ears, name, now)
+        heard = await _heard(self._store, ears, name=name, now=now)
         new = _definition(name, value, heard, dedup=dedup, now=now, due_at=now + CLAIM_US)
-        if not (await self._store.define([new]))[0]:
-            await _refuse_other(self._store, new, name, dedup)
+        if not (await self._store.define([new], act=act))[0]:
+            await _refuse_other(self._store, new, name=name, dedup=dedup)
         else:
             try:
                 await self._deliver(_read([new])[0], ears, now)
@@ -272,7 +272,7 @@ class Events:
                 signalled.add(event.id)
         for _ in events:
             faults.point("event.after_delivery")
-        return await self._settle(events, told, failed, signalled, now)
+        return await self._settle(events, told, failed=failed, signalled=signalled, now=now)
 
     async def _start_runs(self, told: Sequence[_Told]) -> list[_Told]:
         """What became of all that were told."""
@@ -284,6 +284,7 @@ class Events:
         self,
         events: Sequence[_Event],
         told: Sequence[_Told],
+        *,
         failed: Mapping[str, str],
         signalled: Collection[str],
         now: int,

@@ -173,7 +173,11 @@ class FileTrigger:
                     is_sure = content is not None and now_us() * 1000 - now.mtime_ns > _COARSE_NS
                     stat = now if is_sure else now._replace(mtime_ns=0)
                     revision = known[path].revision if path in known else 0
-                    new.append(self._definition(path, stat, content if isinstance(content, str) else "", revision + 1))
+                    new.append(
+                        self._definition(
+                            path, stat, content=content if isinstance(content, str) else "", revision=revision + 1
+                        )
+                    )
                 await self._store.define(new)
                 await change(self._store, self._trigger.name, lambda body: body | {"scanned": {"claimed": now_us()}})
 
@@ -188,7 +192,7 @@ class FileTrigger:
 
     # cursors
 
-    def _definition(self, path: str, stat: Stat, content: str, revision: int) -> Definition:
+    def _definition(self, path: str, stat: Stat, *, content: str, revision: int) -> Definition:
         """A cursor that nothing follows from."""
         return self._with_run(FileEvent(path, "created", content, stat.size), stat, revision, run=None)
 
@@ -306,7 +310,7 @@ class FileTrigger:
         event, cursor = seen.event, self._cursors.get(seen.event.path)
         revision = 1 if cursor is None else cursor.revision + 1
         if not seen.is_match:
-            return self._definition(event.path, seen.stat, event.digest, revision)
+            return self._definition(event.path, seen.stat, content=event.digest, revision=revision)
         run = f"{self._trigger.name}:{digest(os.fsencode(event.path))}:{new_mark()}"
         return self._with_run(event, seen.stat, revision, run=run)
 

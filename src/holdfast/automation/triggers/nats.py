@@ -120,7 +120,7 @@ class NatsTrigger:
         try:
             attempt = await self._attempt(message, run)
             if attempt is not None and attempt.fate is Fate.refused:
-                attempt = await self._set_aside(message, run, detail, attempt)
+                attempt = await self._set_aside(message, run, detail=detail, attempt=attempt)
             if attempt is not None and attempt.why:
                 detail = f"{detail}: {attempt.why}"
             if attempt is not None and not attempt.is_over:
@@ -159,7 +159,7 @@ class NatsTrigger:
             return Attempt(Fate.refused, f"it cannot be read: {type(error).__name__}: {error}")
         return await self._start_run(message, Cause(self._trigger, run, value))
 
-    async def _set_aside(self, message: Msg, run: str, detail: str, attempt: Attempt) -> Attempt:
+    async def _set_aside(self, message: Msg, run: str, *, detail: str, attempt: Attempt) -> Attempt:
         """Store what can never be a run; only then may its server forget it."""
         now = now_us()
         aside = set_aside(self._trigger.name, run, what=detail, why=attempt.why, data=message.data, now=now)

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Final
 
 from holdfast.automation.triggers.definitions import body_of
+from holdfast.base.clock import as_time
 from holdfast.codec import blob_digest
-from holdfast.history.history import as_time
 from holdfast.model import Definition
 from holdfast.store.contract import Store
 

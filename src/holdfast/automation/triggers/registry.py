@@ -30,9 +30,8 @@ from holdfast.automation.triggers.starting import SendSignal, StartRun, delay_s
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.telemetry import warn
 from holdfast.errors import StoreError, UsageError
-from holdfast.model import Definition
+from holdfast.model import Act, Definition, checked_id
 from holdfast.store.contract import Store
-from holdfast.worker.starting import checked_id
 
 if TYPE_CHECKING:
     from holdfast.automation.triggers.nats import NatsTrigger
@@ -49,11 +48,11 @@ _FILE, _NATS = "file", "nats"
 class Triggers:
     """The triggers of a store. `run` keeps those on files and queues going in this process; events need no task."""
 
-    def __init__(self, store: Store, start: StartRun, send: SendSignal, *, rescan_s: float = RESCAN_S) -> None:
+    def __init__(self, store: Store, start: StartRun, *, send: SendSignal, rescan_s: float = RESCAN_S) -> None:
         self._store = store
         self._start = start
         self._rescan_s = rescan_s
-        self._events = Events(store, start, send)
+        self._events = Events(store, start, send=send)
         self._tally = Tally(store)
         self._news = asyncio.Event()
 
@@ -100,30 +99,30 @@ class Triggers:
         """All triggers, by name."""
         return [trigger.info for trigger in await all_triggers(self._store)]
 
-    async def pause(self, name: str) -> TriggerInfo:
+    async def pause(self, name: str, act: Act | None = None) -> TriggerInfo:
         """Let a trigger hear of nothing more. Changed files and messages wait for it; events emitted meanwhile do not,
         and those emitted before are delivered.
         """
-        return await self._set_paused(name, True)
+        return await self._set_paused(name, True, act)
 
-    async def resume(self, name: str) -> TriggerInfo:
+    async def resume(self, name: str, act: Act | None = None) -> TriggerInfo:
         """Let a paused trigger go on."""
-        return await self._set_paused(name, False)
+        return await self._set_paused(name, False, act)
 
-    async def _set_paused(self, name: str, paused: bool) -> TriggerInfo:
+    async def _set_paused(self, name: str, paused: bool, act: Act | None) -> TriggerInfo:
         alter = lambda body: None if body["paused"] is paused else body | {"paused": paused}  # noqa: E731
-        stored, _ = await change(self._store, name, alter)
+        stored, _ = await change(self._store, name, alter, act=act)
         if stored is None:
             raise _unknown(name)
         self._news.set()
         return stored.info
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, act: Act | None = None) -> None:
         """Forget a trigger. The runs that it started stay."""
         found = await find_trigger(self._store, name)
         if found is None:
             raise _unknown(name)
-        await self._store.forget(TRIGGER, [name])
+        await self._store.forget(TRIGGER, [name], act=act)
         if found.kind == _FILE:
             await forget_cursors(self._store, name)
         await forget_refused(self._store, name)
@@ -135,14 +134,22 @@ class Triggers:
             raise _unknown(name)
         return await refused_starts(self._store, name, limit=limit)
 
-    async def emit(self, name: str, value: object = None, *, dedup: str | None = None, transaction: Any = None) -> str:
+    async def emit(
+        self,
+        name: str,
+        value: object = None,
+        *,
+        dedup: str | None = None,
+        transaction: Any = None,
+        act: Act | None = None,
+    ) -> str:
         """Store an event and deliver it; its id. What cannot be delivered at once is delivered later, come what may.
 
         Example: `await triggers.emit("order.paid", {"id": 7}, dedup="order-7")`
         """
         if transaction is not None:
             return await emit(self._store, name, value=value, dedup=dedup, now=now_us(), within=transaction)
-        return await self._events.emit(name, value=value, dedup=dedup, now=now_us())
+        return await self._events.emit(name, value=value, dedup=dedup, now=now_us(), act=act)
 
     # what workers do
 

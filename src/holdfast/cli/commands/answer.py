@@ -9,18 +9,18 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.acting import actor_options
 from holdfast.cli.answers import asked, how_to_answer, understood
 from holdfast.cli.clients import complete_question, with_app
 from holdfast.cli.commands.questions import decided_text, detail, question_of
 from holdfast.cli.failure import CONFLICT, USAGE, Failure
-from holdfast.cli.given import parse_json, text_of
+from holdfast.cli.inputs import parse_json, text_of
 from holdfast.cli.prompts import can_ask
-from holdfast.cli.selection import actor_options
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.takers import advice_for, tell
 from holdfast.cli.text import clean, to_json
-from holdfast.control import control
-from holdfast.handle.people import Question
+from holdfast.control.actors import actor
+from holdfast.handle.decisions import Question
 
 
 @command("answer")
@@ -68,7 +68,7 @@ def answer_command(
                     "question": question.id,
                     "run": question.run_id,
                     "value": value,
-                    "by": control.actor(by),
+                    "by": actor(by),
                     "note": note,
                 }
             )

@@ -9,7 +9,8 @@ import click
 from holdfast.cli.failure import OK
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import with_store
-from holdfast.cli.text import clean, size, to_json
+from holdfast.cli.text import clean, to_json
+from holdfast.history.words import size
 from holdfast.store.contract import Store
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import with_app
 from holdfast.cli.failure import CONFLICT, OK, TIMEOUT
 from holdfast.cli.prompts import confirm
@@ -16,7 +17,6 @@ from holdfast.cli.selection import (
     Outcome,
     Told,
     act_on,
-    actor_options,
     already,
     chosen,
     filter_options,
@@ -24,9 +24,10 @@ from holdfast.cli.selection import (
     runs_argument,
 )
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.text import SHAPES, clean, count
+from holdfast.cli.text import SHAPES, clean
 from holdfast.handle.run import Run
-from holdfast.history.history import RunInfo
+from holdfast.history.info import RunInfo
+from holdfast.history.words import count
 from holdfast.model import Status
 
 _NAMED = 5  #: runs to be named in the question

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -10,16 +11,20 @@ from contextlib import asynccontextmanager
 
 import click
 
-from holdfast.base.config import Settings
-from holdfast.cli.bars import Bar
+from holdfast.base.config import Settings, store_url
 from holdfast.cli.clients import complete_agent
 from holdfast.cli.failure import CONFLICT, INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.lists import Listed, line_of, show_list
+from holdfast.cli.progress import Bar
 from holdfast.cli.setup import Setup, command, status_option, warn_of_password
 from holdfast.cli.stores import check_exists, complete_run
-from holdfast.cli.text import clean, count, to_json
-from holdfast.control import control
-from holdfast.control.upkeep.moving import Carrier, Outcome, Transfer
+from holdfast.cli.text import clean, to_json
+from holdfast.control.upkeep.copying import Copies
+from holdfast.control.upkeep.definitions import copy_definitions
+from holdfast.control.upkeep.moving import Moves
+from holdfast.control.upkeep.transfers import Outcome, Transfer
+from holdfast.history.lookup import find
+from holdfast.history.words import count
 from holdfast.model import FINAL, RunRow, Status
 from holdfast.store import open_store
 from holdfast.store.contract import Store
@@ -45,8 +50,11 @@ _EXPLAINED = 5  #: a table has no room for why a run was refused
 @status_option(Status, "All runs that stand so")
 @click.option("--move", is_flag=True, help="Take the runs away from FROM; the only way for unfinished ones.")
 @click.option("--seize", is_flag=True, help="With --move: also runs that a live worker has. It can write nothing more.")
+@click.option("--frozen", is_flag=True, help="Copy runs as they are now, to be looked at and forked, never executed.")
 @click.option(
-    "--definitions", is_flag=True, help="Also queues, rules of retention, and (paused) schedules and triggers."
+    "--definitions",
+    is_flag=True,
+    help="Also queues, rules of retention, what extensions keep, and (paused) schedules and triggers.",
 )
 def copy_command(
     setup: Setup,
@@ -57,6 +65,7 @@ def copy_command(
     statuses: tuple[str, ...],
     move: bool,
     seize: bool,
+    frozen: bool,
     definitions: bool,
 ) -> int:
     """Copy runs from one store to another, or move them.
@@ -64,16 +73,22 @@ def copy_command(
     FROM and TO are paths, sqlite:///PATH or postgresql://… . Runs come verbatim, with ids, hashes, messages and
     questions, and are compared with the original before it is said that they are there. Without RUN and filters, all
     that have ended (with --move: all). An unfinished run is moved, never copied: in two stores it would run twice. It
-    goes on in TO as it stood, with its family. Cut off, the same command goes on. Exit code 5: something was refused,
-    or TO has another run with this id; 6: stored data is damaged. Piped, lines of: run, status, what happened, agent,
-    detail.
+    goes on in TO as it stood, with its family. Cut off, the same command goes on. With --frozen it is copied all the
+    same, and nobody can execute it in TO; FROM may be a run of the store that --db names then. Exit code 5: something
+    was refused, or TO has another run with this id; 6: stored data is damaged. Piped, lines of: run, status, what
+    happened, agent, detail.
 
     \b
     holdfast copy old.db postgresql://me@db/agents r7 --move
     holdfast copy old.db new.db --agent letter --status done
+    holdfast copy issue-7 for-ann.db --frozen
     """
     if runs and (agent or statuses):
         raise Failure("Name the runs, or give --agent or --status; not both.", USAGE)
+    if frozen and move:
+        raise Failure("--move and --frozen are two ways to take a run; give one of them.", USAGE)
+    if frozen and not runs and not _is_store(from_url):
+        runs, from_url = (from_url,), store_url(setup.db)
     if seize and not move:
         raise Failure("--seize is for --move: a copy takes nothing from anybody.", USAGE)
     warn_of_password("FROM or TO", from_url, to_url)
@@ -82,15 +97,15 @@ def copy_command(
 
     async def work() -> tuple[list[Transfer], list[tuple[str, str, Outcome]]]:
         async with _opened(from_url, read_only=not move) as from_, _opened(to_url, read_only=False) as to:
-            carrier = Carrier(from_, to, seize=seize)
+            copies, moves = Copies(from_, to), Moves(from_, to, seize=seize) if move else None
             if move:
-                await carrier.check_two()
-            wanted = [await control.find(from_, given) for given in runs]
+                await copies.check_two()
+            wanted = [await find(from_, given) for given in runs]
             if not runs and not (definitions and not (agent or named)):
-                every = named or (None if move else FINAL)
-                wanted = [row async for row in carrier.chosen(agent=agent, statuses=every)]
-            made = await carrier.copy_definitions() if definitions else []
-            return await _carried(carrier, wanted, move=move), made
+                every = named or (None if move or frozen else FINAL)
+                wanted = [row async for row in copies.chosen(agent=agent, statuses=every)]
+            made = await copy_definitions(from_, to) if definitions else []
+            return await _carried(copies, wanted, moves=moves, frozen=frozen), made
 
     transfers, made = asyncio.run(work())
     _show(setup, transfers, made)
@@ -109,15 +124,19 @@ async def _opened(url: str, *, read_only: bool) -> AsyncIterator[Store]:
         await store.close()
 
 
-async def _carried(carrier: Carrier, rows: Sequence[RunRow], *, move: bool) -> list[Transfer]:
+def _is_store(given: str) -> bool:
+    return "://" in given or os.path.exists(given)
+
+
+async def _carried(copies: Copies, rows: Sequence[RunRow], *, moves: Moves | None, frozen: bool) -> list[Transfer]:
     bar = Bar(len(rows), "run")
     done: dict[str, Transfer] = {}
     try:
-        for start in range(0, len(rows), 1 if move else _AT_ONCE):
-            if not move:
-                done |= {each.run_id: each for each in await carrier.copy(rows[start : start + _AT_ONCE])}
+        for start in range(0, len(rows), _AT_ONCE if moves is None else 1):
+            if moves is None:
+                done |= {each.run_id: each for each in await copies.copy(rows[start : start + _AT_ONCE], frozen=frozen)}
             elif rows[start].id not in done:  # else it came with its family
-                done |= {each.run_id: each for each in await carrier.move(rows[start])}
+                done |= {each.run_id: each for each in await moves.move(rows[start])}
             bar(len(done))
     finally:
         bar.wipe()

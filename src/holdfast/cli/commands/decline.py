@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_question, with_app
 from holdfast.cli.commands.answer import check_open
 from holdfast.cli.commands.questions import question_of
-from holdfast.cli.selection import actor_options
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.takers import advice_for, tell
 from holdfast.cli.text import clean, to_json
-from holdfast.control import control
-from holdfast.handle.people import Question
+from holdfast.control.actors import actor
+from holdfast.handle.decisions import Question
 
 
 @command("decline")
@@ -33,7 +33,7 @@ def decline_command(setup: Setup, given: str, note: str, by: str | None) -> int:
 
     question, advice = with_app(setup, work)
     if setup.is_json:
-        print(to_json({"question": question.id, "run": question.run_id, "by": control.actor(by), "note": note}))
+        print(to_json({"question": question.id, "run": question.run_id, "by": actor(by), "note": note}))
     else:
         print(clean(f"Declined {question.id}; run {question.run_id} is told so.", one_line=True))
     tell(advice)

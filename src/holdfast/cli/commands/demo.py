@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import sys
 import tempfile
 import time
+import webbrowser
 from pathlib import Path
 
 import click
 
 from holdfast.base.clock import monotonic_us
+from holdfast.base.config import Settings
 from holdfast.base.hints import hint, quoted
+from holdfast.cli.console_beside import console_beside
 from holdfast.cli.demo_view import Lines, Silence, Stage, Terminal
 from holdfast.cli.failure import FAILED, OK, USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.text import to_json
 from holdfast.demo.findings import Findings, examine, gather_evidence
-from holdfast.demo.story import DemoFailed, Places, Story
+from holdfast.demo.story import RUN_ID, DemoFailed, Places, Story
+from holdfast.store import open_store
 
 _TERMINATED = 128 + signal.SIGTERM
 _TITLE = "A research agent, killed three times. No network, no key, a scripted model."
@@ -29,12 +34,15 @@ _TITLE = "A research agent, killed three times. No network, no key, a scripted m
 @click.option(
     "--keep", is_flag=True, help="Keep the demo's directory: its store, the agent's file, the mail server's log."
 )
-def demo_command(setup: Setup, fast: bool, keep: bool) -> int:
+@click.option("--console", "in_console", is_flag=True, help="Show it in the browser as well, as it happens.")
+def demo_command(setup: Setup, fast: bool, keep: bool, in_console: bool) -> int:
     """Watch an agent being killed and going on.
 
     A research agent runs in a process that is killed (SIGKILL) three times: between parallel branches, inside a step,
     and after a mail left but before that was recorded. Each time a new process goes on. Then journal, mail server and a
     tally of what really ran are compared; the exit code is 1 if anything was lost or done twice.
+
+    --console opens its run in the browser first: the kills and resumes appear there as they happen.
     """
     if setup.db is not None:
         raise Failure("The demo has a store of its own: leave out --db, and look at it with --keep.", USAGE)
@@ -47,7 +55,7 @@ def demo_command(setup: Setup, fast: bool, keep: bool) -> int:
     view: Stage = Silence() if setup.is_json else Terminal(setup) if setup.is_table else Lines(setup)
     try:
         with view:
-            return _play(setup, view, folder, fast=fast, keep=keep)
+            return _play(setup, view, folder, fast=fast, keep=keep, in_console=in_console)
     except asyncio.CancelledError:
         return _TERMINATED
     finally:
@@ -64,11 +72,12 @@ def _remove(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def _play(setup: Setup, view: Stage, folder: Path, *, fast: bool, keep: bool) -> int:
+def _play(setup: Setup, view: Stage, folder: Path, *, fast: bool, keep: bool, in_console: bool) -> int:
     places, began = Places(folder), monotonic_us()
     view.title(_TITLE)
     try:
-        findings = asyncio.run(_performed(places, view, is_fast=fast))
+        showing = _shown(places, view, is_fast=fast) if in_console else _performed(places, view, is_fast=fast)
+        findings = asyncio.run(showing)
     except DemoFailed as error:
         raise Failure(str(error)) from error
     took_s = (monotonic_us() - began) / 1e6
@@ -98,6 +107,36 @@ async def _performed(places: Places, view: Stage, *, is_fast: bool) -> Findings:
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return examine(await gather_evidence(places, await Story(places, view, is_fast=is_fast).play()))
+
+
+async def _shown(places: Places, view: Stage, *, is_fast: bool) -> Findings:
+    """The same, with its run open in the browser; somebody at a terminal says when it begins and ends."""
+    store = open_store(str(places.db), settings=Settings())
+    await store.open()  # there is something to look at before the agent starts
+    await store.close()
+    async with console_beside(str(places.db)) as url:
+        address = url.replace("/#", f"/runs/{RUN_ID}#")
+        view.command(address, "the run in the browser")
+        await asyncio.to_thread(webbrowser.open, address)
+        await _wait_for_enter("Enter: begin. ")
+        findings = await _performed(places, view, is_fast=is_fast)
+        await _wait_for_enter("Enter: end the console. ")
+        return findings
+
+
+async def _wait_for_enter(prompt: str) -> None:
+    """Until somebody at a terminal says so; a pipe says nothing, and is not waited for."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    print(prompt, end="", file=sys.stderr, flush=True)
+    heard = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), heard.set)
+    try:
+        await heard.wait()
+        sys.stdin.readline()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
 
 
 def _tell(view: Stage, findings: Findings, took_s: float) -> None:

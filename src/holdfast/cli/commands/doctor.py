@@ -14,16 +14,20 @@ from holdfast.base import faults
 from holdfast.cli.failure import FAILED, INTEGRITY, NOT_FOUND, OK, Failure, code_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import check_exists, shown_url, with_store
-from holdfast.cli.text import clean, count, paint, size, to_json
-from holdfast.control.doubts import all_doubts
+from holdfast.cli.text import clean, paint, to_json
 from holdfast.errors import HoldfastError
+from holdfast.history.doubts import all_doubts
+from holdfast.history.words import count, size
 from holdfast.model import Privacy, RunFilter, WorkerId
 from holdfast.store.contract import Store
+from holdfast.store.extensions import ALL, kind_of
 from holdfast.store.problems import Concern, Problem
 from holdfast.version import VERSION
 
 _BIG_WAL = 256 * 1024 * 1024
 _LITTLE_SPACE = 1024 * 1024 * 1024
+_LARGE = 100_000  #: bytes of a run that is named as one of the largest
+_NAMED = 3
 
 Facts = Mapping[str, int | str]
 
@@ -115,6 +119,11 @@ async def _look(store: Store) -> list[Finding]:
             f"{count(int(facts.get('runs', 0)), 'run')}, {count(int(facts.get('records', 0)), 'record')}",
         )
     )
+    found += await _largest(store)
+    if extensions := await store.definitions(kind_of(), limit=ALL):
+        spaces = [len(await store.definitions(kind_of(each.name), limit=ALL)) for each in extensions]
+        told = (f"{each.name} ({count(number, 'space')})" for each, number in zip(extensions, spaces, strict=True))
+        found.append(Finding("extensions", Grade.ok, ", ".join(told)))
     dead = await store.dead_workers()
     workers = await store.workers()
     alive = sum(worker.id not in dead for worker in workers)
@@ -210,6 +219,13 @@ def _encryption(facts: Facts) -> Finding:
         ),
     }[Privacy(str(facts["privacy"]))]
     return Finding("encryption", grade, text)
+
+
+async def _largest(store: Store) -> list[Finding]:
+    """The runs that take most: of those that are worth a look."""
+    large = [(run_id, records, taken) for run_id, records, taken in await store.largest(_NAMED) if taken >= _LARGE]
+    told = "; ".join(f"{run_id}: {size(taken)}, {count(records, 'record')}" for run_id, records, taken in large)
+    return [Finding("largest", Grade.ok, told)] if told else []
 
 
 async def _left(store: Store, dead: frozenset[WorkerId]) -> list[Finding]:

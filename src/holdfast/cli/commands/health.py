@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.ages import seconds
+from holdfast.cli.durations import seconds
 from holdfast.cli.failure import FAILED, OK
 from holdfast.cli.heartbeat import Beat
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.text import clean, duration, to_json
+from holdfast.cli.text import clean, to_json
+from holdfast.history.words import duration
 
 
 @command("health")

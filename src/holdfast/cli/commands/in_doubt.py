@@ -6,14 +6,15 @@ import shutil
 import sys
 from dataclasses import dataclass
 
-from holdfast.base.clock import now_us
+from holdfast.base.clock import as_time, now_us
 from holdfast.base.hints import resume_hint
-from holdfast.cli.commands.show import doubt_facts, ways_to_settle
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
-from holdfast.cli.text import clean, duration, paint, shorten, to_json, wrapped
-from holdfast.control import control, doubts
-from holdfast.history.history import DoubtInfo, as_time
+from holdfast.cli.text import clean, paint, shorten, to_json, wrapped
+from holdfast.history.doubts import DoubtInfo, all_doubts, doubts_of, ways_to_settle
+from holdfast.history.lookup import find
+from holdfast.history.overview import doubt_facts
+from holdfast.history.words import duration
 from holdfast.journal.blocks import source_in
 from holdfast.model import RunRow
 from holdfast.store.contract import Store
@@ -55,13 +56,13 @@ def in_doubt_command(setup: Setup, run: str | None) -> int:
 async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str]:
     """The effects in doubt of one run or of all; and a hint where there are none."""
     if given is None:
-        return [Doubt(*found) for found in await doubts.all_doubts(store)], ""
+        return [Doubt(*found) for found in await all_doubts(store)], ""
     hint = ""
-    row = await control.find(store, given)
+    row = await find(store, given)
     if row.owner is not None and row.owner in await store.dead_workers():
         source = source_in(await store.records(row.id))
         hint = f" But run {row.id} was cut off: `{resume_hint(row.id, source)}` finds out what it left."
-    return [Doubt(row, info) for info in await doubts.doubts_of(store, row.id)], hint
+    return [Doubt(row, info) for info in await doubts_of(store, row.id)], hint
 
 
 def _as_dict(doubt: Doubt) -> dict[str, object]:

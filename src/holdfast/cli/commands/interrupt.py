@@ -8,14 +8,16 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.acting import by_option
 from holdfast.cli.clients import with_app
 from holdfast.cli.failure import OK, TIMEOUT, Failure
-from holdfast.cli.given import read_json, text_of
-from holdfast.cli.plain import jsonable
+from holdfast.cli.inputs import text_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument
 from holdfast.cli.text import clean, to_json
+from holdfast.codec.forms import read_json
 from holdfast.errors import HoldfastError
+from holdfast.history.values import jsonable
 
 
 @command("interrupt")
@@ -25,7 +27,7 @@ from holdfast.errors import HoldfastError
     "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this."
 )
 @click.option("--no-wait", is_flag=True, help="Do not wait for the reply.")
-@click.option("--by", metavar="NAME", help="Who interrupts. [default: the user of this process]")
+@by_option("Who interrupts")
 def interrupt_command(
     setup: Setup, run: str, message: str, timeout_s: float | None, no_wait: bool, by: str | None
 ) -> int:

@@ -10,8 +10,9 @@ from holdfast.base.config import Settings, store_url
 from holdfast.cli.failure import FAILED, OK
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import check_exists
-from holdfast.cli.text import clean, count, to_json
+from holdfast.cli.text import clean, to_json
 from holdfast.errors import NoStore
+from holdfast.history.words import count
 from holdfast.model import SchemaStep
 from holdfast.store import open_store
 from holdfast.store.contract import Store

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast.app import Holdfast
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import with_app
 from holdfast.cli.failure import OK
 from holdfast.cli.selection import (
@@ -13,7 +14,6 @@ from holdfast.cli.selection import (
     Outcome,
     Told,
     act_on,
-    actor_options,
     already,
     chosen,
     filter_options,
@@ -23,7 +23,7 @@ from holdfast.cli.selection import (
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.text import SHAPES
 from holdfast.handle.run import Run
-from holdfast.history.history import RunInfo
+from holdfast.history.info import RunInfo
 from holdfast.model import FINAL, Status
 
 _PAUSABLE = (Status.queued, Status.running, Status.sleeping, Status.waiting, Status.in_doubt)

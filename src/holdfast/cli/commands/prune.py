@@ -7,14 +7,16 @@ from dataclasses import asdict
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.ages import age
-from holdfast.cli.bars import Bar
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_agent, with_app
+from holdfast.cli.durations import age
 from holdfast.cli.failure import OK
+from holdfast.cli.progress import Bar
 from holdfast.cli.prompts import confirm
 from holdfast.cli.setup import Setup, command, status_option
-from holdfast.cli.text import clean, count, size, to_json
+from holdfast.cli.text import clean, to_json
 from holdfast.control.upkeep.retention import PruneResult
+from holdfast.history.words import count, size
 from holdfast.model import FINAL, Status
 
 
@@ -27,6 +29,7 @@ from holdfast.model import FINAL, Status
 @click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
 @click.option("--forget", is_flag=True, help="Also remove what is left of runs that were pruned longer ago.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@actor_options
 def prune_command(
     setup: Setup,
     older_than: str,
@@ -35,6 +38,9 @@ def prune_command(
     dry_run: bool,
     forget: bool,
     yes: bool,
+    *,
+    note: str,
+    by: str,
 ) -> int:
     """Remove what runs did that ended long ago.
 
@@ -53,7 +59,7 @@ def prune_command(
         return await app.prune(older_than=length, agent=agent, status=status, dry_run=True, forget=forget)
 
     found = with_app(setup, look)
-    if dry_run or not (found.runs or found.forgotten):
+    if dry_run or not (found.runs or found.forgotten or found.threads):
         return _told(setup, found, None)
     if not yes:
         confirm(f"Remove {_what(found)} for good?")
@@ -61,7 +67,9 @@ def prune_command(
 
     async def work(app: Holdfast) -> tuple[PruneResult, int | None]:
         try:
-            result = await app.prune(older_than=length, agent=agent, status=status, forget=forget, progress=bar)
+            result = await app.prune(
+                older_than=length, agent=agent, status=status, forget=forget, progress=bar, by=by, note=note
+            )
         finally:
             bar.wipe()
         facts = await app._here.store.statistics()
@@ -75,6 +83,8 @@ def _what(result: PruneResult) -> str:
     parts = [f"what {count(result.runs, 'run')} did ({count(result.records, 'record')})"] if result.runs else []
     if result.forgotten:
         parts.append(count(result.forgotten, "tombstone"))
+    if result.threads:
+        parts.append(f"what was said in {count(result.threads, 'thread')}")
     return " and ".join(parts)
 
 

@@ -11,19 +11,19 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.base.characters import unseen_in
-from holdfast.base.clock import now_us
+from holdfast.base.clock import as_time, now_us
 from holdfast.base.hints import hint
 from holdfast.cli.answers import how_to_answer
 from holdfast.cli.clients import complete_question, with_app
-from holdfast.cli.forms import fields_of, label_of, resolved, type_text
-from holdfast.cli.lists import Listed, ago, due_text, left_text, line_of, show_list, stamp
-from holdfast.cli.plain import untagged
+from holdfast.cli.lists import Listed, ago, line_of, show_list, stamp
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import complete_run
-from holdfast.cli.text import clean, count, paint, shorten, to_json, wrapped
+from holdfast.cli.text import clean, paint, shorten, to_json, wrapped
+from holdfast.codec.forms import fields_of, label_of, resolved, type_text
 from holdfast.errors import RunNotFound
-from holdfast.handle.people import Question
-from holdfast.history.history import as_time
+from holdfast.handle.decisions import Question
+from holdfast.history.values import untagged
+from holdfast.history.words import count, due_text, left_text
 
 _NAMED = 5  #: characters that are not seen, of those a question has
 _SHOWN_LINES = 40  #: of what a question shows, on a terminal; --json has all of it

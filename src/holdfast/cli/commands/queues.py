@@ -7,14 +7,15 @@ import re
 import click
 
 from holdfast.app import Holdfast
-from holdfast.base.clock import now_us
+from holdfast.base.clock import as_time, now_us
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_defined, with_app
 from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.groups import group
-from holdfast.cli.lists import Listed, due_text, show_list, stamp
+from holdfast.cli.lists import Listed, show_list, stamp
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import clean, count, to_json
-from holdfast.history.history import as_time
+from holdfast.cli.text import clean, to_json
+from holdfast.history.words import count, due_text
 from holdfast.worker.queues import QueueInfo
 
 _RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([smhd]?)")
@@ -87,11 +88,12 @@ def rate_text(rate: tuple[int, float] | None) -> str:
 
 @queues_command.act("pause")
 @_queue_argument
-def pause_queue(setup: Setup, name: str) -> int:
+@actor_options
+def pause_queue(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Start no more runs of a queue; those under way go on until they wait or end."""
 
     async def work(app: Holdfast) -> None:
-        await app.pause_queue(name)
+        await app.pause_queue(name, by=by, note=note)
 
     with_app(setup, work)
     return _told(setup, name, "paused")
@@ -99,11 +101,12 @@ def pause_queue(setup: Setup, name: str) -> int:
 
 @queues_command.act("resume")
 @_queue_argument
-def resume_queue(setup: Setup, name: str) -> int:
+@actor_options
+def resume_queue(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Let a queue go on that is paused or held."""
 
     async def work(app: Holdfast) -> None:
-        await app.resume_queue(name)
+        await app.resume_queue(name, by=by, note=note)
 
     with_app(setup, work)
     return _told(setup, name, "resumed")
@@ -114,7 +117,10 @@ def resume_queue(setup: Setup, name: str) -> int:
 @click.option("--concurrency", metavar="N|none", help="Runs at once, by all workers together.")
 @click.option("--per-key", metavar="N|none", help="Runs at once of each key.")
 @click.option("--rate", metavar="N/TIME|none", help="Starts in a time: 10/60s, 100/m, 5/2h.")
-def set_queue(setup: Setup, name: str, concurrency: str | None, per_key: str | None, rate: str | None) -> int:
+@actor_options
+def set_queue(
+    setup: Setup, name: str, concurrency: str | None, per_key: str | None, rate: str | None, *, note: str, by: str
+) -> int:
     """Change the limits of a queue; what is not given stays as it is.
 
     \b
@@ -129,6 +135,8 @@ def set_queue(setup: Setup, name: str, concurrency: str | None, per_key: str | N
         before = next((queue for queue in await app.queues() if queue.name == name), None)
         await app.queue(
             name,
+            by=by,
+            note=note,
             concurrency=limit if concurrency is not None or before is None else before.concurrency,
             per_key=limit_per_key if per_key is not None or before is None else before.per_key,
             rate=starts if rate is not None or before is None else before.rate,

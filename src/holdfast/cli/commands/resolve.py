@@ -9,16 +9,19 @@ from typing import Any
 import click
 
 from holdfast.base.hints import resume_hint
+from holdfast.cli.acting import by_option
 from holdfast.cli.commands.in_doubt import find_doubts
 from holdfast.cli.failure import USAGE, Failure
-from holdfast.cli.given import parse_json
+from holdfast.cli.inputs import parse_json
 from holdfast.cli.prompts import confirm
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import existing_store, run_argument
 from holdfast.cli.text import clean, to_json
 from holdfast.codec import coder_for, encode_error
-from holdfast.control import control, doubts
+from holdfast.control import doubts
+from holdfast.control.actors import actor
 from holdfast.errors import AlreadySettled, StepError
+from holdfast.history.lookup import find
 from holdfast.journal.blocks import source_in
 from holdfast.model import RunId
 from holdfast.store.contract import Store
@@ -33,7 +36,7 @@ from holdfast.store.contract import Store
 )
 @click.option("--fail", "message", metavar="MESSAGE", help="The agent gets an error with this message.")
 @click.option("--note", default="", metavar="TEXT", help="How you know; kept in the journal.")
-@click.option("--by", metavar="NAME", help="Who says so. [default: the user of this process]")
+@by_option("Who says so")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def resolve_command(
     setup: Setup,
@@ -58,7 +61,7 @@ def resolve_command(
 
     async def choose() -> tuple[RunId, str, int]:
         async with existing_store(setup) as store:
-            row = await control.find(store, run)
+            row = await find(store, run)
             return row.id, *await _choose(store, row.id, key)
 
     run_id, chosen, attempt = asyncio.run(choose())
@@ -72,11 +75,7 @@ def resolve_command(
 
     source = asyncio.run(settle())
     if setup.is_json:
-        print(
-            to_json(
-                {"run": run_id, "key": chosen, "verdict": verdict["verdict"], "by": control.actor(by), "note": note}
-            )
-        )
+        print(to_json({"run": run_id, "key": chosen, "verdict": verdict["verdict"], "by": actor(by), "note": note}))
     else:
         print(clean(f"{chosen} of run {run_id}: {words}."))
         print(f"The run goes on when a worker takes it up, or now: {resume_hint(run_id, source)}", file=sys.stderr)

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.base.hints import hint, resume_hint
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import with_app
 from holdfast.cli.execution import Attempt, Patience, executing, patience_options
 from holdfast.cli.failure import OK, USAGE, Failure
 from holdfast.cli.project import Project
-from holdfast.cli.selection import (
-    Filters,
-    Outcome,
-    Told,
-    act_on,
-    actor_options,
-    already,
-    chosen,
-    filter_options,
-    report,
-)
+from holdfast.cli.selection import Filters, Outcome, Told, act_on, already, chosen, filter_options, report
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, is_source, known_agents, split_source
 from holdfast.cli.stores import check_exists, complete_run, with_store
 from holdfast.cli.takers import advice_for, tell
-from holdfast.control import control
 from holdfast.handle.run import Run
-from holdfast.history.history import RunInfo
+from holdfast.history.info import RunInfo
+from holdfast.history.lookup import find
 from holdfast.journal.blocks import source_in
 from holdfast.model import RunRow, Status
+from holdfast.model.budgets import Budget
 from holdfast.store.contract import Store
 
+_LIMITS: Mapping[str, Callable[[str], float]] = {"tokens": int, "cost": float, "steps": int}
 _CUT_OFF = "a worker takes it over, or holdfast resume RUN FILE"
 #: What helps runs that are not paused.
 _ADVICE = {
@@ -49,6 +43,13 @@ _ADVICE = {
 @filter_options
 @click.option("--app", metavar="FILE", help="Where the agent's code is. [env: HOLDFAST_APP]")
 @click.option("--retry", is_flag=True, help="Open a failed or cancelled run again; what was done is kept.")
+@click.option(
+    "--budget",
+    "limits",
+    metavar="NAME=AMOUNT",
+    multiple=True,
+    help="What the run may use from now on, with all that came of it: tokens, cost or steps.",
+)
 @actor_options
 @patience_options
 def resume_command(
@@ -60,6 +61,7 @@ def resume_command(
     every: bool,
     app: str | None,
     retry: bool,
+    limits: tuple[str, ...],
     note: str,
     by: str | None,
     timeout_s: float | None,
@@ -70,13 +72,16 @@ def resume_command(
     A paused run is handed to the workers: no code is needed. With FILE or --app the run is executed here, and its
     result printed. That is also how a run that is blocked, or was cut off, goes on without a worker; its code may then
     come from HOLDFAST_APP, or from `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml. A run that is done
-    prints its result; one that failed is opened again with --retry only.
+    prints its result; one that failed is opened again with --retry only. A run whose budget is used up goes on
+    once that is raised, with --budget; so does all that came of it.
 
     \b
     holdfast resume issue-7 issue-8
     holdfast resume --agent research
     holdfast resume issue-7 agent.py
+    holdfast resume issue-7 --budget cost=5
     """
+    budget = _budget(limits)
     filters = Filters(agent, queue, statuses, every)
     runs, sources = _sorted_out(given)
     filters.check(runs, "resume")
@@ -84,25 +89,60 @@ def resume_command(
     if filters.is_given or len(runs) > 1:
         if has_code:
             raise Failure(f"One run can be executed here, not several; got {' '.join(given) or filters}.", USAGE)
+        if budget is not None:
+            raise Failure("--budget is for one run: give its id.", USAGE)
         return _hand_over(setup, runs, filters, note, by)
-    if not has_code and with_store(setup, lambda store: _is_held(store, runs[0])):
-        return _hand_over(setup, runs, filters, note, by)
+    if not has_code and (budget is not None or with_store(setup, lambda store: _is_held(store, runs[0]))):
+        return _hand_over(setup, runs, filters, note, by, budget=budget)
     return execute_here(
-        setup, runs[0], sources, app, retry=retry, note=note, by=by, patience=Patience(timeout_s, stays)
+        setup,
+        runs[0],
+        sources,
+        app,
+        retry=retry,
+        note=note,
+        by=by,
+        patience=Patience(timeout_s, stays),
+        budget=budget,
     )
+
+
+def _budget(limits: tuple[str, ...]) -> Budget | None:
+    """`cost=5`, `steps=10,tokens=9000`."""
+    given: dict[str, float] = {}
+    for each in ",".join(limits).split(",") if limits else ():
+        name, _, amount = (part.strip() for part in each.partition("="))
+        if name not in _LIMITS or name in given:
+            raise Failure(f"--budget takes tokens, cost or steps, each once, like cost=5; got {each!r}.", USAGE)
+        try:
+            given[name] = _LIMITS[name](amount)
+        except ValueError:
+            raise Failure(f"--budget {name}= takes a number; got {amount!r}.", USAGE) from None
+    return Budget(**given).checked("--budget") if given else None  # type: ignore[arg-type]
 
 
 async def _is_held(store: Store, given: str) -> bool:
     """Is it paused, or with a worker that may be about to pause it? Then no code is needed."""
-    row = await control.find(store, given)
+    row = await find(store, given)
     return row.status is Status.paused or (row.owner is not None and row.owner not in await store.dead_workers())
 
 
 # by the workers
 
 
-def _hand_over(setup: Setup, runs: list[str], filters: Filters, note: str, by: str | None) -> int:
+def _hand_over(
+    setup: Setup,
+    runs: list[str],
+    filters: Filters,
+    note: str,
+    by: str | None,
+    *,
+    budget: Budget | None = None,
+) -> int:
     async def resume(run: Run[Any], was: RunInfo) -> Told:
+        if budget is not None:
+            await run.resume(budget=budget, by=by, note=note)
+            return await run.status(), "budget raised", OK
         if was.status is Status.paused or (was.status is Status.running and not was.is_lost):
             await run.resume(by=by, note=note)  # one that is running may be about to pause
             return await run.status(), "resumed" if was.status is Status.paused else "goes on", OK
@@ -135,6 +175,7 @@ def execute_here(
     note: str,
     by: str | None,
     patience: Patience,
+    budget: Budget | None = None,
 ) -> int:
     """Execute one run in this process to its end."""
     check_exists(setup)
@@ -142,7 +183,7 @@ def execute_here(
 
     async def work(attempt: Attempt) -> str | None:
         async with executing(setup, agents.values()) as executor:
-            row = await control.find(executor.store, wanted)
+            row = await find(executor.store, wanted)
             run = executor.handle(row.id, row.thread_id)
             if not row.status.is_final or retry:
                 _check_agent(row, agents, sources, project, source_in(await executor.store.records(row.id)))
@@ -150,7 +191,7 @@ def execute_here(
             if retry and row.status in (Status.failed, Status.cancelled):
                 await run.retry(note=note, by=by)
             else:
-                await run.resume(note=note, by=by)
+                await run.resume(note=note, by=by, budget=budget)
             return await attempt.outcome(run, executor.store)
 
     def again(found: str, *options: str) -> str:

@@ -7,13 +7,15 @@ from datetime import timedelta
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.ages import age, age_text
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_agent, with_app
+from holdfast.cli.durations import age, age_text
 from holdfast.cli.failure import OK, USAGE, Failure
 from holdfast.cli.lists import Listed, ago, show_list, stamp
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.text import clean, count, to_json
+from holdfast.cli.text import clean, to_json
 from holdfast.control.upkeep.retention import RetentionInfo
+from holdfast.history.words import count
 
 _FOR_EVER = "forever"
 
@@ -22,7 +24,8 @@ _FOR_EVER = "forever"
 @click.argument("agent", required=False, shell_complete=complete_agent)
 @click.option("--keep", metavar="AGE|forever", help="How long runs are kept once they have ended: 30d, 12h, …")
 @click.option("--off", is_flag=True, help="Take the rule away.")
-def retention_command(setup: Setup, agent: str | None, keep: str | None, off: bool) -> int:
+@actor_options
+def retention_command(setup: Setup, agent: str | None, keep: str | None, off: bool, *, note: str, by: str) -> int:
     """List for how long runs are kept; or change it for an agent.
 
     Workers prune runs that ended longer ago, a little at a time. The agent '*' means all that have no rule of their
@@ -42,7 +45,7 @@ def retention_command(setup: Setup, agent: str | None, keep: str | None, off: bo
 
     async def work(app: Holdfast) -> list[RetentionInfo]:
         if agent is not None and is_change:
-            await app.retain(agent, keep=length)
+            await app.retain(agent, keep=length, by=by, note=note)
         return [rule for rule in await app.retention() if agent is None or rule.agent == agent]
 
     rules = with_app(setup, work)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.acting import actor_options
 from holdfast.cli.commands.resume import execute_here
 from holdfast.cli.execution import Patience, patience_options
 from holdfast.cli.failure import USAGE, Failure
-from holdfast.cli.selection import actor_options
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
-from holdfast.control import control
+from holdfast.history.lookup import find
 from holdfast.model import RunRow, Status
 from holdfast.store.contract import Store
 
@@ -32,10 +32,10 @@ def retry_command(
     holdfast retry issue-7 agent.py --note "the API is back"
     """
 
-    async def find(store: Store) -> RunRow:
-        return await control.find(store, run)
+    async def read(store: Store) -> RunRow:
+        return await find(store, run)
 
-    row = with_store(setup, find)
+    row = with_store(setup, read)
     if row.status not in (Status.failed, Status.cancelled):
         raise Failure(f"Run {row.id} is {row.status}; only failed and cancelled runs can be retried.", USAGE)
     sources = [] if source is None else [source]

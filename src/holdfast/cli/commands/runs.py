@@ -10,15 +10,14 @@ import click
 
 from holdfast.base.clock import now_us
 from holdfast.base.hints import quoted
-from holdfast.cli.ages import age
 from holdfast.cli.clients import complete_defined
+from holdfast.cli.durations import age
 from holdfast.cli.setup import Setup, command, status_option
 from holdfast.cli.stores import with_store
-from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, table, to_json
-from holdfast.cli.waits import needs_answer, now_of
-from holdfast.errors import CorruptJournal
-from holdfast.history.history import RunInfo, info_of
-from holdfast.journal.integrity import check_row
+from holdfast.cli.text import LOST, SHAPES, clean, table, to_json
+from holdfast.history.info import RunInfo, info_of, is_sound
+from holdfast.history.waiting import needs_answer, now_of
+from holdfast.history.words import amount, count, duration
 from holdfast.model import RunFilter, RunId, RunRow, Status, ThreadId
 from holdfast.store.contract import Store
 
@@ -80,17 +79,6 @@ def _tag(given: str) -> tuple[str, str]:
     if not name or not equals:
         raise click.BadParameter(f"a tag is NAME=VALUE; got {given!r}", param_hint="--tag")
     return name, value
-
-
-def is_sound(row: RunRow) -> bool:
-    """Does the row fit its digest? Cheap enough for a list; `verify` looks at everything."""
-    if row.status is Status.quarantined:
-        return False
-    try:
-        check_row(row)
-    except CorruptJournal:
-        return False
-    return True
 
 
 def _line(info: RunInfo) -> str:

@@ -13,15 +13,16 @@ import click
 from holdfast.app import Holdfast
 from holdfast.automation.schedules.cron import instants, zone
 from holdfast.automation.schedules.timetable import ScheduleInfo
-from holdfast.base.clock import now_us
+from holdfast.base.clock import as_time, now_us
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_defined, with_app
 from holdfast.cli.failure import NOT_FOUND, USAGE, Failure
 from holdfast.cli.groups import group
-from holdfast.cli.lists import Listed, ago, left_text, show_list, stamp
+from holdfast.cli.lists import Listed, ago, show_list, stamp
 from holdfast.cli.prompts import confirm
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.text import clean, count, to_json
-from holdfast.history.history import as_time
+from holdfast.cli.text import clean, to_json
+from holdfast.history.words import count, left_text
 
 _MOST = 10_000  #: runs that one backfill may start
 
@@ -112,46 +113,51 @@ def _act(setup: Setup, name: str, what: str, act: Callable[[Holdfast], Any]) -> 
 
 @schedules_command.act("pause")
 @_schedule_argument
-def pause_schedule(setup: Setup, name: str) -> int:
+@actor_options
+def pause_schedule(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Have a schedule start nothing until it is resumed."""
-    return _act(setup, name, "paused", lambda app: app.pause_schedule(name))
+    return _act(setup, name, "paused", lambda app: app.pause_schedule(name, by=by, note=note))
 
 
 @schedules_command.act("resume")
 @_schedule_argument
-def resume_schedule(setup: Setup, name: str) -> int:
+@actor_options
+def resume_schedule(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Have a paused schedule go on."""
-    return _act(setup, name, "resumed", lambda app: app.resume_schedule(name))
+    return _act(setup, name, "resumed", lambda app: app.resume_schedule(name, by=by, note=note))
 
 
 @schedules_command.act("rm")
 @_schedule_argument
-def remove_schedule(setup: Setup, name: str) -> int:
+@actor_options
+def remove_schedule(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Remove a schedule; the runs it started are not touched."""
-    return _act(setup, name, "removed", lambda app: app.remove_schedule(name))
+    return _act(setup, name, "removed", lambda app: app.remove_schedule(name, by=by, note=note))
 
 
 @schedules_command.act("run")
 @_schedule_argument
-def run_schedule(setup: Setup, name: str) -> int:
+@actor_options
+def run_schedule(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Start a run of a schedule now; prints its id."""
-    return _fire(setup, name)
+    return _fire(setup, name, by=by, note=note)
 
 
 @command("fire")
 @_schedule_argument
-def fire_command(setup: Setup, name: str) -> int:
+@actor_options
+def fire_command(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Start a run of a schedule now.
 
     The same as `holdfast schedules run NAME`. Prints the run's id; a worker executes it.
     """
-    return _fire(setup, name)
+    return _fire(setup, name, by=by, note=note)
 
 
-def _fire(setup: Setup, name: str) -> int:
+def _fire(setup: Setup, name: str, *, by: str, note: str) -> int:
     async def work(app: Holdfast) -> str:
         await _find(app, name)
-        return (await app.fire_schedule(name)).id
+        return (await app.fire_schedule(name, by=by, note=note)).id
 
     run_id = with_app(setup, work)
     print(to_json({"schedule": name, "run": run_id}) if setup.is_json else clean(run_id, one_line=True))
@@ -201,7 +207,8 @@ def next_times(setup: Setup, name: str, number: int) -> int:
 @click.option("--from", "start", required=True, metavar="TIME", help="From when: 2026-03-01 or 2026-03-01T12:00.")
 @click.option("--to", "end", metavar="TIME", help="Until when. [default: now]")
 @click.option("--yes", is_flag=True, help="Do not ask, however many runs that makes.")
-def backfill(setup: Setup, name: str, start: str, end: str | None, yes: bool) -> int:
+@actor_options
+def backfill(setup: Setup, name: str, start: str, end: str | None, yes: bool, *, note: str, by: str) -> int:
     """Start the runs that a schedule would have started in a time that is over.
 
     Times without a zone are in the schedule's own. A time that has its run already gets no second one. Prints the ids
@@ -226,7 +233,7 @@ def backfill(setup: Setup, name: str, start: str, end: str | None, yes: bool) ->
         confirm(f"Start {count(number, 'run')} of schedule {name} for {since.isoformat()} to {until.isoformat()}?")
 
     async def work(app: Holdfast) -> list[str]:
-        return [run.id for run in await app.backfill_schedule(name, since, until)]
+        return [run.id for run in await app.backfill_schedule(name, since, until, by=by, note=note)]
 
     started = with_app(setup, work)
     if setup.is_json:

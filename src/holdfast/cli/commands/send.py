@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.acting import by_option
 from holdfast.cli.clients import with_app
-from holdfast.cli.given import value_of
+from holdfast.cli.inputs import value_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument
 from holdfast.cli.takers import advice_for, tell
@@ -18,7 +19,7 @@ from holdfast.cli.text import clean, to_json
 @click.argument("signal")
 @click.argument("value", metavar="[JSON|@FILE|-]", required=False)
 @click.option("--dedup", metavar="ID", help="A second signal with this id is the first: it changes nothing.")
-@click.option("--by", metavar="NAME", help="Who sends it. [default: the user of this process]")
+@by_option("Who sends it")
 def send_command(setup: Setup, run: str, signal: str, value: str | None, dedup: str | None, by: str | None) -> int:
     """Send a signal to a run.
 

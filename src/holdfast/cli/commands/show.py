@@ -4,74 +4,54 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
 
 import click
 
-from holdfast.base.hints import hint
 from holdfast.cli.failure import INTEGRITY, OK
-from holdfast.cli.frames import next_steps
-from holdfast.cli.plain import plain_note, plain_text, plain_value
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
-from holdfast.cli.story import story_of
-from holdfast.cli.text import LOST, SHAPES, amount, clean, count, duration, pad, paint, shorten, to_json, wrapped
-from holdfast.cli.timeline import painted, timeline_lines, with_deciders
-from holdfast.cli.waits import now_of
-from holdfast.control import control
-from holdfast.errors import HoldfastError
-from holdfast.history.history import (
-    DoubtInfo,
-    Receipt,
-    RunInfo,
-    TimelineItem,
-    in_doubt_of,
-    info_of,
-    receipts_of,
-    timeline_of,
-    unrecorded_text,
-)
-from holdfast.journal.blobs import stored_text
-from holdfast.journal.blocks import source_in, told
-from holdfast.journal.tombstones import refuse_empty
+from holdfast.cli.text import LOST, SHAPES, clean, pad, paint, shorten, to_json, wrapped
+from holdfast.cli.timeline import painted, timeline_lines
+from holdfast.history.doubts import ways_to_settle
+from holdfast.history.info import info_of
+from holdfast.history.lookup import find
+from holdfast.history.overview import Overview, Stretch, gone_text, overview_of, record_facts, run_facts
+from holdfast.history.pages import record_pages, timeline_pages
+from holdfast.history.receipts import Receipt, saved_text, unrecorded_text
+from holdfast.history.story import story_of
+from holdfast.history.timeline import TimelineItem
+from holdfast.history.values import plain_text
+from holdfast.history.waiting import next_steps, now_of
+from holdfast.history.words import amount, count
+from holdfast.journal.blocks import told
 from holdfast.journal.verification import Verification, verify
-from holdfast.model import Kind, Record, RunId, RunRow, Status
+from holdfast.model import Record, Status, reasons
 from holdfast.store.contract import Store
 
-#: Records whose text is a note of ours, not a value of the user's.
-_OURS = frozenset({Kind.started, Kind.decided, Kind.attempt, Kind.settled, Kind.noted})
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """All that there is to show of a run."""
-
-    info: RunInfo
-    records: list[Record]
-    timeline: list[TimelineItem]
-    receipts: list[Receipt]
-    doubts: list[DoubtInfo]
-    verification: Verification
-    given: str
-    result: str
-    gone: str  #: where what it did is, if not here
+_LAST = 1000  #: items that a terminal gets of a run that has more
 
 
 @command("show")
 @run_argument()
 @click.option("--journal", is_flag=True, help="The records as they are stored.")
 @click.option("--story", is_flag=True, help="The same in sentences.")
-def show_command(setup: Setup, run: str, journal: bool, story: bool) -> int:
+@click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Only what comes behind this record.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="At most so many.")
+def show_command(setup: Setup, run: str, journal: bool, story: bool, after: int, limit: int | None) -> int:
     """Show what happened in a run.
 
     Calls in the order they ended, outages, what is in doubt, and what each resume saved. The journal is verified;
-    exit code 6 says that it is damaged. Piped, lines of: time, call, kind, status, seconds, attempt, detail.
+    exit code 6 says that it is damaged. Of a long run a terminal gets the end; --after and --limit show any part of it.
+    Piped, lines of: time, call, kind, status, seconds, attempt, detail.
     """
+    if journal:
+        return with_store(setup, lambda store: _print_journal(setup, store, run, after=after, limit=limit))
+    if not (story or setup.is_json or setup.is_table):
+        return with_store(setup, lambda store: _print_lines(store, run, after=after, limit=limit))
+    stretch = Stretch(after, limit, _LAST if setup.is_table and not story else None)
 
-    async def read(store: Store) -> Shown:
-        return await _read(store, run)
+    async def read(store: Store) -> Overview:
+        return await overview_of(store, (await find(store, run)).id, stretch)
 
     shown = with_store(setup, read)
     if shown.gone and not setup.is_json:
@@ -79,87 +59,44 @@ def show_command(setup: Setup, run: str, journal: bool, story: bool) -> int:
             print(_header(shown, setup.has_color(sys.stdout)))
         print(clean(shown.gone, one_line=True), file=sys.stderr)
         return OK
-    if journal:
-        _print_journal(setup, shown)
-    elif setup.is_json:
-        print(to_json(_as_dict(shown)))
+    if setup.is_json:
+        print(to_json(shown.as_dict()))
     elif story:
-        print("\n".join(clean(line) for line in story_of(shown.info, shown.timeline, shown.receipts)))
-    elif setup.is_table:
-        _print_table(shown, setup.has_color(sys.stdout), shutil.get_terminal_size().columns)
+        chapters = story_of(shown.info, shown.timeline, shown.receipts)
+        print("\n".join(clean(chapter.text) for chapter in chapters))
     else:
-        for item in shown.timeline:
-            print(_line(item))
-        if shown.info.status is Status.blocked:
-            print("\n".join(map(clean, told(shown.info.id, shown.info.reason or {}))), file=sys.stderr)
-    if not shown.verification.is_ok:
-        print(f"✖ {clean(str(shown.verification.problem))}", file=sys.stderr)
-        return INTEGRITY
-    return OK
+        _print_table(shown, setup.has_color(sys.stdout), shutil.get_terminal_size().columns)
+    return _verified(shown.verification)
 
 
-async def _read(store: Store, given: str) -> Shown:
-    row = await control.find(store, given)
+def _verified(verification: Verification) -> int:
+    if verification.is_ok:
+        return OK
+    print(f"✖ {clean(str(verification.problem))}", file=sys.stderr)
+    return INTEGRITY
+
+
+# for a pipe
+
+
+async def _print_lines(store: Store, run: str, *, after: int, limit: int | None) -> int:
+    """Page by page, however long it is."""
+    row = await find(store, run)
     verification = await verify(store, row.id)
-    loaded = await store.load(row.id)
-    assert loaded is not None
-    row, records = loaded
-    is_lost = row.owner is not None and row.owner in await store.dead_workers()
+    if gone := gone_text(row):
+        print(clean(gone, one_line=True), file=sys.stderr)
+        return OK
+    left = row.head_seq * 2 if limit is None else limit
     asked = await store.questions(run_id=row.id, only_open=False)
-    created = next((r.args for r in records if r.kind == Kind.created), None)
-    ended = next((r.payload for r in reversed(records) if r.kind == Kind.finished and r.name == "done"), None)
-    return Shown(
-        info_of(row, is_lost=is_lost),
-        records,
-        with_deciders(timeline_of(row, records, is_lost=is_lost), asked),
-        receipts_of(row, records),
-        await _doubts(store, row, records) if verification.is_ok else [],
-        verification,
-        await text_if_any(store, row.id, created) if verification.is_ok else created or "",
-        await text_if_any(store, row.id, ended) if verification.is_ok else ended or "",
-        _gone(row),
-    )
-
-
-async def _doubts(store: Store, row: RunRow, records: list[Record]) -> list[DoubtInfo]:
-    found = in_doubt_of(row, records)
-    return [replace(each, args=await text_if_any(store, row.id, each.args)) for each in found]
-
-
-def doubt_facts(doubt: DoubtInfo) -> dict[str, Any]:
-    """An effect in doubt, for JSON."""
-    return {**doubt.as_dict(), "args": plain_value(doubt.args)}
-
-
-def _gone(row: RunRow) -> str:
-    try:
-        refuse_empty(row)
-    except HoldfastError as error:
-        return str(error)
-    return ""
-
-
-async def text_if_any(store: Store, run_id: RunId, stored: str | None) -> str:
-    """A value's text, wherever it is kept; nothing if there is no value."""
-    return await stored_text(store, run_id, stored) if stored is not None else ""
-
-
-def _as_dict(shown: Shown) -> dict[str, Any]:
-    return {
-        "run": _run_facts(shown.info),
-        "input": plain_value(shown.given),
-        "result": plain_value(shown.result),
-        "timeline": [item.as_dict() for item in shown.timeline],
-        "in_doubt": [doubt_facts(doubt) for doubt in shown.doubts],
-        "receipts": [receipt.as_dict() for receipt in shown.receipts],
-        "verification": shown.verification.as_dict(),
-    }
-
-
-def _run_facts(info: RunInfo) -> dict[str, Any]:
-    facts, reason = info.as_dict(), info.reason or {}
-    recorded = [{**each, "args": plain_value(each.get("args"))} for each in reason.get("recorded", [])]
-    return {**facts, "reason": {**reason, "recorded": recorded}} if recorded else facts
+    async for items in timeline_pages(store, row, asked=asked):
+        for item in [item for item in items if item.seq > after][:left]:
+            print(_line(item))
+            left -= 1
+        if left <= 0:
+            break
+    if row.status is Status.blocked:
+        print("\n".join(map(clean, told(row.id, row.reason))), file=sys.stderr)
+    return _verified(verification)
 
 
 def _line(item: TimelineItem) -> str:
@@ -172,13 +109,15 @@ def _line(item: TimelineItem) -> str:
 # for a terminal
 
 
-def _print_table(shown: Shown, has_color: bool, columns: int) -> None:
+def _print_table(shown: Overview, has_color: bool, columns: int) -> None:
     print(_header(shown, has_color))
     for label, text in (("input", shown.given), ("result", shown.result)):
         if text and text != "{}":
             value = clean(plain_text(text), one_line=True)
             print(f"{paint(pad(label, 8), 'dim', has_color)}{shorten(value, columns - 9)}")
     print()
+    if shown.left_out:
+        print(paint(f"… {shown.left_out:,} before; --after SEQ and --limit N show them", "dim", has_color))
     for line in timeline_lines(shown.timeline, columns):
         print(painted(line, has_color))
     for lines in (_doubt_lines(shown), _receipt_lines(shown.receipts)):
@@ -190,7 +129,7 @@ def _print_table(shown: Shown, has_color: bool, columns: int) -> None:
         print(paint(text, "bold", has_color))
 
 
-def _header(shown: Shown, has_color: bool) -> str:
+def _header(shown: Overview, has_color: bool) -> str:
     info, checked = shown.info, shown.verification
     shape, word, style = LOST if info.is_lost else SHAPES[info.status]
     now = clean(now_of(info), one_line=True)
@@ -211,7 +150,7 @@ def _header(shown: Shown, has_color: bool) -> str:
     return "  ".join([*title, paint(status, style, has_color)]) + "\n" + "  ".join(part for part in facts if part)
 
 
-def _doubt_lines(shown: Shown) -> list[str]:
+def _doubt_lines(shown: Overview) -> list[str]:
     lines = []
     for doubt in shown.doubts:
         lines.append(clean(f"◈ {doubt.key} may or may not have happened: {doubt.cause}", one_line=True))
@@ -219,58 +158,60 @@ def _doubt_lines(shown: Shown) -> list[str]:
     return lines
 
 
-def ways_to_settle(run_id: str, key: str) -> tuple[str, str, str]:
-    """The commands that say what became of a call."""
-    verdicts = (("--happened", "RESULT"), ("--not-happened",), ("--fail", "MESSAGE"))
-    first, second, third = (hint("resolve", run_id, key, options=each) for each in verdicts)
-    return first, second, third
-
-
 def _receipt_lines(receipts: list[Receipt]) -> list[str]:
     lines = []
     for number, receipt in enumerate(receipts, start=1):
-        tokens = receipt.saved_input_tokens + receipt.saved_output_tokens
-        saved = [
-            duration(receipt.saved_s) if receipt.saved_s >= 0.001 else "",
-            count(tokens, "token") if tokens else "",
-        ]
-        saved = [part for part in (*saved, amount(receipt.saved_cost)) if part]
+        saved, changed = saved_text(receipt), len(receipt.gap)
         parts = [
             f"resume {number}: {count(receipt.replayed, 'call')} from the journal, {receipt.executed} executed",
-            f"saved {' · '.join(saved)}" if saved else "",
+            f"saved {saved}" if saved else "",
             unrecorded_text(receipt.unrecorded),
             "code changed" if receipt.code_changed else "",
+            f"{count(changed, 'thing')} changed outside (holdfast receipt RUN)" if changed else "",
         ]
         lines.append("↺ " + ", ".join(part for part in parts if part))
     return lines
 
 
-def _next_lines(shown: Shown) -> list[str]:
+def _next_lines(shown: Overview) -> list[str]:
     info = shown.info
     if info.status is Status.blocked and not info.is_lost:
-        return ["", *map(clean, told(info.id, info.reason or {}))]
-    steps = next_steps(info, source_in(shown.records)) if info.status is not Status.in_doubt or info.is_lost else []
+        return ["", *map(clean, told(info.id, reasons.of(info.reason or {})))]
+    steps = next_steps(info, shown.source) if info.status is not Status.in_doubt or info.is_lost else []
     return ["", *(f"Have it go on with: {step}" for step in steps)] if steps else []
 
 
 # the journal
 
 
-def _print_journal(setup: Setup, shown: Shown) -> None:
+async def _print_journal(setup: Setup, store: Store, run: str, *, after: int, limit: int | None) -> int:
+    """Page by page, whatever there is of it."""
+    row = await find(store, run)
+    verification = await verify(store, row.id)
+    if (gone := gone_text(row)) and not setup.is_json:
+        print(clean(gone, one_line=True), file=sys.stderr)
+        return OK
+    left = row.head_seq if limit is None else limit
+    columns = shutil.get_terminal_size().columns - 1 if setup.is_table else None
     if setup.is_json:
-        items = [_record_dict(record) for record in shown.records]
-        print(to_json({"run": _run_facts(shown.info), "records": items, "verification": shown.verification.as_dict()}))
-        return
-    limit = shutil.get_terminal_size().columns - 1 if setup.is_table else None
-    show: Callable[[str], str] = (
-        (lambda text: text) if limit is None else (lambda text: shorten(text.expandtabs(), limit))
-    )
-    for r in shown.records:
-        parts = (r.seq, r.at, f"e{r.epoch}", r.kind, r.key, r.name, r.attempt, r.took, r.args or "", r.payload or "")
-        print(show("\t".join(clean(str(part), one_line=True) for part in parts)))
+        info = info_of(row, is_lost=row.owner is not None and row.owner in await store.dead_workers())
+        print(f'{{"run": {to_json(run_facts(info))}, "records": [', end="")
+    mark = ""
+    async for page in record_pages(store, row):
+        wanted = [record for record in page if record.seq > after][:left]
+        left -= len(wanted)
+        for record in wanted:
+            if setup.is_json:
+                print(mark, to_json(record_facts(record)), sep="", end="")
+                mark = ", "
+            else:
+                print(_record_line(record, columns))
+    if setup.is_json:
+        print(f'], "verification": {to_json(verification.as_dict())}}}')
+    return _verified(verification)
 
 
-def _record_dict(record: Record) -> dict[str, Any]:
-    facts = {name: getattr(record, name) for name in Record.__annotations__}
-    read = plain_note if record.kind in _OURS else plain_value
-    return {**facts, "args": read(record.args), "payload": read(record.payload), "hash": record.hash.hex()}
+def _record_line(r: Record, columns: int | None) -> str:
+    parts = (r.seq, r.at, f"e{r.epoch}", r.kind, r.key, r.name, r.attempt, r.took, r.args or "", r.payload or "")
+    text = "\t".join(clean(str(part), one_line=True) for part in parts)
+    return text if columns is None else shorten(text.expandtabs(), columns)

@@ -11,14 +11,15 @@ import click
 from holdfast.app import Holdfast
 from holdfast.automation.triggers.definitions import TriggerInfo, TriggerNote
 from holdfast.automation.triggers.refused import RefusedStart
-from holdfast.base.clock import now_us
+from holdfast.base.clock import as_time, now_us
+from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_defined, with_app
 from holdfast.cli.failure import NOT_FOUND, Failure
 from holdfast.cli.groups import group
-from holdfast.cli.lists import Listed, ago, clock_time, show_list, stamp
+from holdfast.cli.lists import Listed, ago, show_list, stamp
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import clean, count, to_json
-from holdfast.history.history import as_time
+from holdfast.cli.text import clean, to_json
+from holdfast.history.words import clock_time, count
 
 _NOTES = {
     "started": ("✔", "green"),
@@ -113,11 +114,12 @@ def _note_facts(note: TriggerNote) -> dict[str, Any]:
 
 @triggers_command.act("pause")
 @_trigger_argument
-def pause_trigger(setup: Setup, name: str) -> int:
+@actor_options
+def pause_trigger(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Have a trigger start nothing until it is resumed."""
 
     async def work(app: Holdfast) -> None:
-        await app.pause_trigger(name)
+        await app.pause_trigger(name, by=by, note=note)
 
     with_app(setup, work)
     return _told(setup, name, "paused")
@@ -125,11 +127,12 @@ def pause_trigger(setup: Setup, name: str) -> int:
 
 @triggers_command.act("resume")
 @_trigger_argument
-def resume_trigger(setup: Setup, name: str) -> int:
+@actor_options
+def resume_trigger(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Have a paused trigger go on."""
 
     async def work(app: Holdfast) -> None:
-        await app.resume_trigger(name)
+        await app.resume_trigger(name, by=by, note=note)
 
     with_app(setup, work)
     return _told(setup, name, "resumed")
@@ -137,11 +140,12 @@ def resume_trigger(setup: Setup, name: str) -> int:
 
 @triggers_command.act("rm")
 @_trigger_argument
-def remove_trigger(setup: Setup, name: str) -> int:
+@actor_options
+def remove_trigger(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Remove a trigger; the runs it started are not touched."""
 
     async def work(app: Holdfast) -> None:
-        await app.remove_trigger(name)
+        await app.remove_trigger(name, by=by, note=note)
 
     with_app(setup, work)
     return _told(setup, name, "removed")

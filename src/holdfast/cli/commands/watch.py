@@ -5,32 +5,30 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from holdfast.base.clock import now_us
+from holdfast.base.clock import as_time, now_us
 from holdfast.cli.failure import FAILED, INTERRUPTED, OK
-from holdfast.cli.frames import Scene, in_order, run_lines, scene_lines
+from holdfast.cli.frames import run_lines, snapshot_lines
 from holdfast.cli.lists import line_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import existing_store, run_argument
 from holdfast.cli.text import to_json
-from holdfast.cli.timeline import Line, painted, with_deciders
-from holdfast.cli.waits import now_of
-from holdfast.control import control
-from holdfast.history.history import RunInfo, TimelineItem, as_time, info_of, timeline_of
+from holdfast.cli.timeline import Line, painted
+from holdfast.history.info import RunInfo, info_of
+from holdfast.history.lookup import find
+from holdfast.history.snapshot import Snapshot, Watcher
+from holdfast.history.timeline import TimelineItem, timeline_of, with_deciders
+from holdfast.history.waiting import now_of
 from holdfast.journal.blocks import source_in
-from holdfast.model import FINAL, Record, RunFilter, RunId, RunRow, Status
+from holdfast.model import Record, RunId, Status
 from holdfast.store.contract import Store
 
 _REFRESH_S = 0.25
-_OPEN = 500  #: unfinished runs that are looked at
-_ENDED = 20  #: runs that ended, at most
-_RECENT_US = 10 * 60 * 1_000_000
 
 
 @command("watch")
@@ -48,7 +46,7 @@ def watch_command(setup: Setup, run: str | None, once: bool) -> int:
         async with existing_store(setup) as store:
             if run is None:
                 return await _watch_all(setup, store, once=once)
-            return await _watch_one(setup, store, (await control.find(store, run)).id, once=once)
+            return await _watch_one(setup, store, (await find(store, run)).id, once=once)
 
     try:
         return asyncio.run(go())
@@ -59,67 +57,26 @@ def watch_command(setup: Setup, run: str | None, once: bool) -> int:
 # all runs
 
 
-@dataclass(slots=True)
-class _Watcher:
-    """Reads the store again and again; remembers what was open, since a run that ended is not found by its age."""
-
-    store: Store
-    _open: set[RunId] = field(default_factory=set)
-    _ended: dict[RunId, RunRow] = field(default_factory=dict)
-
-    async def look(self) -> Scene:
-        store, now = self.store, now_us()
-        listed = await store.runs(RunFilter(status=frozenset(Status) - FINAL, limit=_OPEN + 1))
-        is_cut, listed = len(listed) > _OPEN, listed[:_OPEN]
-        dead = await store.dead_workers()
-        workers = await store.workers()
-        questions = await store.questions(limit=100)
-        for row in await store.runs(RunFilter(status=FINAL, limit=_ENDED)):
-            self._ended[row.id] = row
-        open_now = {row.id for row in listed}
-        if not is_cut:
-            for run_id in self._open - open_now - self._ended.keys():
-                row_now = await store.run(run_id)
-                if row_now is not None and row_now.status.is_final:
-                    self._ended[run_id] = row_now
-        self._open = open_now
-        recent = sorted(
-            (r for r in self._ended.values() if r.updated_at > now - _RECENT_US and r.id not in open_now),
-            key=lambda r: (r.updated_at, r.id),
-            reverse=True,
-        )[:_ENDED]
-        self._ended = {r.id: r for r in recent}
-        return Scene(
-            at=as_time(now),
-            open=in_order(info_of(row, is_lost=row.owner in dead) for row in listed),
-            ended=[info_of(row) for row in recent],
-            is_cut=is_cut,
-            workers=sum(worker.id not in dead for worker in workers),
-            queues=dict(Counter(row.queue for row in listed if row.status is Status.queued).most_common()),
-            questions=len(questions),
-        )
-
-
 async def _watch_all(setup: Setup, store: Store, *, once: bool) -> int:
-    watcher = _Watcher(store)
+    watcher = Watcher(store)
     if setup.is_table:
         if once:
             size = shutil.get_terminal_size()
-            _print_lines(setup, scene_lines(await watcher.look(), size.columns, 10_000))
+            _print_lines(setup, snapshot_lines(await watcher.look(), size.columns, 10_000))
             return OK
 
         async def frame(columns: int, rows: int) -> list[Line]:
-            return scene_lines(await watcher.look(), columns, rows)
+            return snapshot_lines(await watcher.look(), columns, rows)
 
         await _draw(setup, frame)
         return OK
     seen: dict[str, tuple[Any, ...]] = {}
     while True:
-        scene = await watcher.look()
-        for info in reversed(scene.runs):
+        snapshot = await watcher.look()
+        for info in reversed(snapshot.runs):
             state = (info.status, info.is_lost, info.now, info.steps + info.effects, str(info.reason))
             if seen.get(info.id) != state and (seen or not info.status.is_final or once):
-                _print_change(setup, scene, info)
+                _print_change(setup, snapshot, info)
             seen[info.id] = state
         if once:
             return OK
@@ -127,8 +84,8 @@ async def _watch_all(setup: Setup, store: Store, *, once: bool) -> int:
         await asyncio.sleep(_REFRESH_S)
 
 
-def _print_change(setup: Setup, scene: Scene, info: RunInfo) -> None:
-    at = scene.at.isoformat(timespec="milliseconds")
+def _print_change(setup: Setup, snapshot: Snapshot, info: RunInfo) -> None:
+    at = snapshot.at.isoformat(timespec="milliseconds")
     if setup.is_json:
         print(to_json({"at": at, **info.as_dict()}))
         return

@@ -20,16 +20,16 @@ from holdfast.app import Holdfast, connect
 from holdfast.base import faults
 from holdfast.base.config import URL, Settings
 from holdfast.base.telemetry import info, warn
-from holdfast.cli.ages import seconds
+from holdfast.cli.durations import seconds
 from holdfast.cli.failure import FAILED, OK, USAGE, Failure
 from holdfast.cli.heartbeat import Heartbeat, outlets
-from holdfast.cli.insistence import Insistence
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, agents_in, load, split_source
+from holdfast.cli.stop_signals import StopSignals
 from holdfast.cli.supervisor import Supervisor, follow_supervisor
 from holdfast.cli.worker_events import Events
 from holdfast.errors import StoreAway
-from holdfast.verbs.child import Agent
+from holdfast.verbs.agent import Agent
 from holdfast.worker.hiding import hide_url as take_out_url
 
 Args = TypeVarTuple("Args")
@@ -91,7 +91,7 @@ def worker_command(
             again = _child_command(setup, sources, queues, concurrency, drain_s, hide_url)
             own = {URL: url} if url else {}  # not as an argument: the list of processes shows those to everybody
             parent = Supervisor(again, processes, drain_s, environment=own, hears=pulse.is_needed)
-            pulse.follow(parent.chorus.sign_us)
+            pulse.follow(parent.heartbeats.sign_us)
             return asyncio.run(parent.supervise())
         plan = planned(sources)
         events.more["worker.started"] = {"pid": os.getpid(), "queues": [*queues], "concurrency": concurrency}
@@ -250,7 +250,7 @@ class SignalLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._events = events
         self._is_child = is_child
-        self._insistence = Insistence()
+        self.stop_signals = StopSignals()
         self._to_cancel: asyncio.Task[Any] | None = None
         self._handled: set[int] = set()
 
@@ -284,8 +284,8 @@ class SignalLoop(asyncio.SelectorEventLoop):
             signal.signal(number, self._signal_came)
 
     def _signal_came(self, number: int, frame: object) -> None:
-        if not self._insistence.is_first():
-            if self._insistence.is_second() and not self._is_child:
+        if not self.stop_signals.is_first():
+            if self.stop_signals.is_second() and not self._is_child:
                 os._exit(128 + number)
             return
         self._events.more["worker.stopping"] = {"signal": signal.Signals(number).name}

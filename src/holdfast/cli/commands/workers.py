@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 
 import click
 
@@ -11,13 +12,14 @@ from holdfast.cli.clients import with_app
 from holdfast.cli.failure import FAILED, OK
 from holdfast.cli.lists import Listed, ago, show_list, stamp
 from holdfast.cli.setup import Setup, command
+from holdfast.model import Proof
 
-_PROOFS = {
-    "lock": "its lock is free",
-    "session": "its session is gone",
-    "boot": "the machine was restarted",
-    "lease": "its lease ran out",
-    "gone": "it has no row any more",
+_PROOFS: Mapping[str, str] = {
+    Proof.lock: "its lock is free",
+    Proof.session: "its session is gone",
+    Proof.boot: "the machine was restarted",
+    Proof.lease: "its lease ran out",
+    Proof.gone: "it has no row any more",
 }
 
 
@@ -57,6 +59,11 @@ def _listed(worker: WorkerInfo) -> Listed:
         "alive": worker.alive,
         "proof": worker.proof,
         "runs": worker.runs,
+        "agents": list(worker.agents),
+        "queues": None if worker.queues is None else list(worker.queues),
+        "concurrency": worker.concurrency,
+        "versions": dict(worker.versions),
+        "holdfast": worker.holdfast,
     }
     state = "alive" if worker.alive else "dead"
     line = (worker.id, state, worker.pid, worker.host, stamp(worker.started_at), worker.runs, worker.proof)

@@ -26,61 +26,28 @@ Runs keep their ids, nonces, hashes and idempotency keys. A store that has the i
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum, StrEnum
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
 
 from holdfast.base import faults
 from holdfast.base.clock import now_us, ready_us
-from holdfast.base.ids import new_uuid
-from holdfast.control import control
-from holdfast.errors import CorruptJournal, HoldfastError, StoreError, UsageError
-from holdfast.journal.blobs import blob_in
-from holdfast.journal.integrity import check_blob, check_mail, check_question, check_records, check_row, seal_row
-from holdfast.journal.tombstones import is_elsewhere, is_empty, told, tombstone, why
-from holdfast.model import Definition, Kind, Pruned, RunFilter, RunId, RunRow, Status, Whole, WorkerId
+from holdfast.control.amendments import amend, seized
+from holdfast.control.mail import kept
+from holdfast.control.upkeep.copying import Copies
+from holdfast.control.upkeep.filing import check_files, copy_files
+from holdfast.control.upkeep.transfers import Outcome, Stop, Transfer, stopped, transfer_of
+from holdfast.errors import CorruptJournal, StoreError
+from holdfast.journal.chain import revised
+from holdfast.journal.integrity import check_row
+from holdfast.journal.tombstones import is_elsewhere, is_empty, told, tombstone
+from holdfast.model import Kind, NoteKind, Proof, Pruned, RunFilter, RunId, RunRow, Status, WaitKind, WorkerId, reasons
+from holdfast.model.reasons import Arriving, Frozen, Moved, Moving, Was
 from holdfast.store.contract import Store
 
 _PAGE = 200
-_AT_ONCE = 16
 _REMOVED_AT_ONCE = 2000
 _ATTEMPTS = 20
-#: What workers share by name and can be had in two stores; what starts runs comes paused.
-_DEFINITIONS = ("agent", "queue", "retention", "schedule", "trigger")
-_STARTS_RUNS = frozenset({"schedule", "trigger"})
-
-
-class Outcome(StrEnum):
-    """What became of a run, or of a definition."""
-
-    copied = "copied"
-    moved = "moved"
-    there = "there already"
-    refused = "refused"  #: it may not be done; the detail says why
-    conflict = "conflict"  #: the other store has something else under this name
-    damaged = "damaged"  #: what is stored does not fit its hashes
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One run, and what became of it."""
-
-    run_id: str
-    agent: str
-    status: Status
-    outcome: Outcome
-    detail: str = ""
-
-
-class _Stop(HoldfastError):
-    """This run is not taken; nothing of it was changed by the step that raises this."""
-
-    def __init__(self, outcome: Outcome, detail: str) -> None:
-        super().__init__(detail)
-        self.outcome = outcome
 
 
 class _Progress(Enum):
@@ -91,137 +58,19 @@ class _Progress(Enum):
     opened = "opened"  #: it has opened it; there it lives, or lived
 
 
-class Carrier:
-    """Takes runs from `source` to `target`; both are open, and `source` to write if runs are moved."""
+class Moves:
+    """Moves runs from `source` to `target`; both are open to write."""
 
     def __init__(self, source: Store, target: Store, *, seize: bool = False) -> None:
         self._source = source
         self._target = target
         self._seize = seize
-
-    async def check_two(self) -> None:
-        """Raise UsageError if both are one store: what is moved would be lost."""
-        name = new_uuid().hex
-        await self._target.define([Definition("copy", name, "{}", 1)])
-        try:
-            if await self._source.definitions("copy", names=[name]):
-                raise UsageError(f"{self._source.url} and {self._target.url} are the same store.")
-        finally:
-            await self._target.forget("copy", [name])
-
-    async def chosen(self, *, agent: str | None, statuses: frozenset[Status] | None) -> AsyncIterator[RunRow]:
-        """Runs that fit, newest first; those that were moved or pruned are left out."""
-        before: RunId | None = None
-        while page := await self._source.runs(RunFilter(agent=agent, status=statuses, before_id=before, limit=_PAGE)):
-            before = page[-1].id
-            for row in page:
-                if not is_empty(row):
-                    yield row
-
-    # copies
-
-    async def copy(self, rows: Sequence[RunRow]) -> list[Transfer]:
-        """Copy runs that have ended; an unfinished one is refused."""
-        gate = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(row: RunRow) -> Transfer:
-            async with gate:
-                try:
-                    if not row.status.is_final:
-                        raise _Stop(
-                            Outcome.refused,
-                            f"it is {row.status}: in two stores it would be executed twice, its effects too. "
-                            "--move takes it away from here",
-                        )
-                    return _told(row, await self._copy_ended(row))
-                except (_Stop, CorruptJournal) as stopped:
-                    return _stopped(row, stopped)
-
-        return list(await asyncio.gather(*map(one, rows)))
-
-    async def _copy_ended(self, row: RunRow) -> Outcome:
-        whole = await self._sound(self._source, row.id)
-        if is_empty(whole.row):
-            raise _Stop(Outcome.refused, f"what it did is not in {self._source.url} any more")
-        stored = await self._target.run(row.id)
-        shell = self._shell(whole, stored)
-        if stored is not None and shell is None:
-            self._refuse_other_end(row, stored)
-            self._compare(whole, await self._sound(self._target, row.id))
-            return Outcome.there
-        if shell is not None:
-            whole = replace(whole, row=seal_row(replace(whole.row, epoch=max(whole.row.epoch, shell.epoch + 1))))
-        await self._target.put(whole, instead_of=shell)
-        self._compare(whole, await self._sound(self._target, row.id))
-        return Outcome.copied
-
-    def _refuse_other_end(self, row: RunRow, stored: RunRow) -> None:
-        if is_empty(stored) or (stored.head_seq, stored.head_hash) != (row.head_seq, row.head_hash):
-            raise _Stop(Outcome.conflict, f"{self._target.url} has {row.id} in another state; nothing was written")
-
-    def _shell(self, whole: Whole, stored: RunRow | None) -> RunRow | None:
-        """What the target has of a run that was moved away from there before, to be replaced."""
-        if stored is None:
-            return None
-        self._refuse_other_run(whole.row, stored)
-        if why(stored) != "moved":
-            return None
-        is_later = not whole.row.status.is_final and stored.epoch > whole.row.epoch
-        is_other = stored.head_seq > len(whole.records) or (
-            stored.head_seq and whole.records[stored.head_seq - 1].hash != stored.head_hash
-        )
-        if is_later or is_other:
-            raise _Stop(
-                Outcome.conflict,
-                f"{self._target.url} knows a later state of {stored.id}; nothing was written",
-            )
-        return stored
-
-    def _refuse_other_run(self, row: RunRow, stored: RunRow) -> None:
-        if stored.nonce != row.nonce:
-            raise _Stop(
-                Outcome.conflict,
-                f"{self._target.url} has another run with this id ({stored.agent}); nothing is written",
-            )
-
-    async def _sound(self, store: Store, run_id: RunId) -> Whole:
-        """All of a run, checked against its hashes."""
-        whole = await store.whole(run_id)
-        if whole is None:
-            raise _Stop(Outcome.refused, f"it is not in {store.url} any more")
-        row = whole.row
-        if row.status is Status.quarantined:
-            raise CorruptJournal(str((row.reason or {}).get("detail", f"Run {run_id} is quarantined.")), run_id=run_id)
-        check_row(row)
-        if is_empty(row):
-            return whole
-        check_records(row, whole.records)
-        named = {digest for r in whole.records for text in (r.payload, r.args) if (digest := blob_in(text)) is not None}
-        for digest in named | whole.blobs.keys():
-            check_blob(run_id, digest, whole.blobs.get(digest))
-        for mail in whole.mail:
-            check_mail(mail)
-        for question in whole.questions:
-            check_question(question)
-        return whole
-
-    def _compare(self, wanted: Whole, found: Whole) -> None:
-        """Raise unless the copy is the same, but for why it is shut, and its epoch, which a shell raises."""
-        for part in ("records", "blobs", "mail", "questions", "landed"):
-            if getattr(wanted, part) != getattr(found, part):
-                raise _Stop(Outcome.damaged, f"its {part} in {self._target.url} are not those of {self._source.url}")
-        rows = [
-            replace(each.row, digest="", reason=_plain_reason(each.row), claims=0, epoch=0) for each in (wanted, found)
-        ]
-        if rows[0] != rows[1]:
-            raise _Stop(Outcome.damaged, f"its row in {self._target.url} is not that of {self._source.url}")
-
-    # moves
+        self._copies = Copies(source, target)
 
     async def move(self, row: RunRow) -> list[Transfer]:
         """Move a run; with its whole family, if that has an unfinished member."""
         family = await self._family(await self._root(row))
-        if all(each.status.is_final or why(each) == "moved" for each in family):
+        if all(each.status.is_final or isinstance(each.reason, Moved) for each in family):
             family = [each for each in family if each.id == row.id] or [row]
         try:
             await self._precheck(family)
@@ -233,9 +82,9 @@ class Carrier:
                 await self._open(each)
             for each in shut:
                 await self._empty(each)
-        except (_Stop, CorruptJournal) as stopped:
-            return [_stopped(each, stopped) for each in family]
-        return [_told(each, Outcome.moved) for each in shut]
+        except (Stop, CorruptJournal) as why_not:
+            return [stopped(each, why_not) for each in family]
+        return [transfer_of(each, Outcome.moved) for each in shut]
 
     async def _root(self, row: RunRow) -> RunRow:
         seen = {row.id}
@@ -272,38 +121,40 @@ class Carrier:
             return
         for row in family:
             if is_empty(row):
-                if why(row) == "pruned" and len(family) == 1:
-                    raise _Stop(Outcome.refused, f"what {row.id} did is not in {self._source.url} any more")
+                if isinstance(row.reason, reasons.Pruned) and len(family) == 1:
+                    raise Stop(Outcome.refused, f"what {row.id} did is not in {self._source.url} any more")
                 continue
-            whole = await self._sound(self._source, row.id)
+            whole = await self._copies.sound(self._source, row.id)
             stored = await self._target.run(row.id)
-            if stored is None or self._shell(whole, stored) is not None:
+            if stored is None or self._copies.shell(whole, stored) is not None:
                 continue
             if row.status.is_final:
-                self._refuse_other_end(row, stored)
-            elif why(row) != "moving":
+                self._copies.refuse_other_end(row, stored)
+            elif not isinstance(row.reason, Moving):
                 self._refuse_double(row, stored)
 
     def _refuse_double(self, row: RunRow, stored: RunRow) -> None:
         if is_elsewhere(stored):
-            raise _Stop(
+            raise Stop(
                 Outcome.refused,
                 f"{row.id} is in the middle of another move: in {self._target.url} it is {told(stored)}. Finish that "
                 "first, by the same command once more",
             )
-        raise _Stop(
+        raise Stop(
             Outcome.conflict,
             f"{self._target.url} has it too ({row.id} is {stored.status} there), as a copy of the store would; "
             "nothing was changed",
         )
 
-    def _refuse_held(self, row: RunRow, dead: dict[WorkerId, str]) -> None:
-        if why(row) in ("moving", "moved") and (row.reason or {}).get("to") != self._target.url:
-            raise _Stop(Outcome.refused, f"{row.id} is {why(row)} to {(row.reason or {}).get('to')}")
-        if why(row) == "arriving":
-            raise _Stop(Outcome.refused, f"{row.id} is being moved here; finish that first")
+    def _refuse_held(self, row: RunRow, dead: dict[WorkerId, Proof]) -> None:
+        if isinstance(row.reason, Moving | Moved) and row.reason.to != self._target.url:
+            raise Stop(Outcome.refused, f"{row.id} is {told(row)}")
+        if isinstance(row.reason, Arriving):
+            raise Stop(Outcome.refused, f"{row.id} is being moved here; finish that first")
+        if isinstance(row.reason, Frozen):
+            raise Stop(Outcome.refused, f"{row.id} is a frozen copy; --frozen copies it")
         if row.owner is not None and row.owner not in dead and not self._seize:
-            raise _Stop(
+            raise Stop(
                 Outcome.refused,
                 f"worker {row.owner} has {row.id}, and is alive. Pause the run, stop the worker, or take it away with "
                 "--seize: a call under way is cut off then",
@@ -319,18 +170,18 @@ class Carrier:
 
     async def _shut_one(self, row: RunRow) -> RunRow:
         for _ in range(_ATTEMPTS):
-            if row.status.is_final or why(row) in ("moving", "moved"):
+            if row.status.is_final or isinstance(row.reason, Moving | Moved):
                 self._refuse_held(row, {})
                 return row
             dead = await self._source.dead_workers() if row.owner is not None else {}
             self._refuse_held(row, dead)
-            was = {"status": row.status, "reason": row.reason, "wake_at": row.wake_at, "updated_at": row.updated_at}
+            was = Was(row.status, row.reason, row.wake_at, row.updated_at)
             if row.status is Status.running:
-                was |= {"status": Status.queued, "reason": None, "wake_at": ready_us()}
-            reason = {"why": "moving", "to": self._target.url, "at": now_us(), "was": was, "mail": row.mail}
-            taken = control.seized(row, dead)
-            notes = [(Kind.noted, "moved", {"to": self._target.url, **taken})] if taken else []
-            marked = await control.amend(
+                was = Was(Status.queued, None, ready_us(), row.updated_at)
+            reason = Moving(self._target.url, now_us(), was, row.mail)
+            taken = seized(row, dead)
+            notes = [(Kind.noted, NoteKind.moved, {"to": self._target.url, **taken})] if taken else []
+            marked = await amend(
                 self._source,
                 row,
                 notes,
@@ -344,14 +195,14 @@ class Carrier:
                 return marked
             found = await self._source.run(row.id)
             if found is None:
-                raise _Stop(Outcome.refused, f"{row.id} is not in {self._source.url} any more")
+                raise Stop(Outcome.refused, f"{row.id} is not in {self._source.url} any more")
             row = found
         raise StoreError(f"Run {row.id} was changed by others {_ATTEMPTS} times in a row; try again.")
 
     async def _are_opened(self, family: Sequence[RunRow]) -> bool:
         """Whether the target has opened one of them: then it has all of them, wherever they are by now."""
         for row in family:
-            if why(row) == "moving" and await self._progress(row) is _Progress.opened:
+            if isinstance(row.reason, Moving) and await self._progress(row) is _Progress.opened:
                 return True
         return False
 
@@ -360,13 +211,13 @@ class Carrier:
         stored = await self._target.run(row.id)
         if stored is None:
             return _Progress.shut
-        self._refuse_other_run(row, stored)
+        self._copies.refuse_other_run(row, stored)
         if stored.epoch > row.epoch:
             await self._check_went_on(row, stored)
             return _Progress.opened
-        if stored.epoch == row.epoch and why(stored) == "arriving":
+        if stored.epoch == row.epoch and isinstance(stored.reason, Arriving):
             return _Progress.landed
-        if why(stored) != "moved":
+        if not isinstance(stored.reason, Moved):
             self._refuse_double(row, stored)
         return _Progress.shut
 
@@ -379,7 +230,7 @@ class Carrier:
             later = await self._target.records(row.id, after=row.head_seq - 1)
             goes_on = bool(later) and later[0].hash == row.head_hash
         if not goes_on:
-            raise _Stop(
+            raise Stop(
                 Outcome.conflict,
                 f"{self._target.url} has a {row.id} that does not go on from where it stands in {self._source.url}, "
                 "as a copy of the store would; nothing was changed",
@@ -387,46 +238,50 @@ class Carrier:
 
     async def _land(self, row: RunRow) -> None:
         """Have the target store hold the run: as it is if it has ended, else shut."""
-        if why(row) == "moved":
+        if isinstance(row.reason, Moved):
             return
-        if why(row) == "pruned":  # its tombstone comes along: a start under its id runs nothing there either
+        if isinstance(row.reason, reasons.Pruned):
+            # Its tombstone comes along: a start under its id runs nothing there either.
             if await self._target.run(row.id) is None and (pruned := await self._source.whole(row.id)) is not None:
                 await self._target.put(pruned)
             return
         if row.status.is_final:
-            await self._copy_ended(row)
+            await self._copies.copy_ended(row)
             return
-        whole = await self._sound(self._source, row.id)
+        whole = await self._copies.sound(self._source, row.id)
         if await self._progress(row) is _Progress.shut:
-            shell = self._shell(whole, await self._target.run(row.id))
-            reason = {"why": "arriving", "from": self._source.url, "at": now_us(), "was": (row.reason or {})["was"]}
-            landing = replace(whole, row=seal_row(replace(whole.row, reason=reason, claims=0)))
+            shell = self._copies.shell(whole, await self._target.run(row.id))
+            assert isinstance(row.reason, Moving)  # it was shut
+            reason = Arriving(self._source.url, now_us(), row.reason.was)
+            landing = replace(whole, row=revised(whole.row, reason=reason, claims=0))
+            await self._copies.copy_thread(row)
+            await copy_files(self._source, row.id, self._target)
             await self._target.put(landing, instead_of=shell)
         if await self._progress(row) is _Progress.landed:  # else the same command, given twice, has opened it
-            self._compare(whole, await self._sound(self._target, row.id))
+            self._copies.compare(whole, await self._copies.sound(self._target, row.id))
+            await check_files(self._source, row.id, self._target)
 
     async def _open(self, row: RunRow) -> None:
         """Have the run go on in the target store, as it stood; once."""
-        if why(row) != "moving":
+        if not isinstance(row.reason, Moving):
             return
         for _ in range(_ATTEMPTS):
             stored = await self._target.run(row.id)
-            if stored is None or why(stored) != "arriving" or stored.epoch != row.epoch:
+            if stored is None or not isinstance(stored.reason, Arriving) or stored.epoch != row.epoch:
                 return
-            was: dict[str, Any] = dict((stored.reason or {})["was"])
-            waits = (was["reason"] or {}).get("waits", [])
-            if was["status"] in (Status.waiting, Status.sleeping) and any(wait["kind"] == "child" for wait in waits):
-                kept = {"cleanup": True} if was["reason"].get("cleanup") else None
-                was |= {"status": Status.queued, "reason": kept, "wake_at": ready_us()}
+            was = stored.reason.was
+            awaited = {wait.kind for wait in reasons.waits_of(was.reason)}
+            if was.status in (Status.waiting, Status.sleeping) and WaitKind.child in awaited:
+                was = Was(Status.queued, kept(was.reason), ready_us(), was.updated_at)
             faults.point("copy.before_release")
-            if await control.amend(
+            if await amend(
                 self._target,
                 stored,
                 [],
-                status=Status(was["status"]),
-                reason=was["reason"],
-                wake_at=was["wake_at"],
-                updated_at=was["updated_at"],
+                status=was.status,
+                reason=was.reason,
+                wake_at=was.wake_at,
+                updated_at=was.updated_at,
             ):
                 faults.point("copy.after_release")
                 return
@@ -434,63 +289,16 @@ class Carrier:
 
     async def _empty(self, row: RunRow) -> None:
         """Leave a tombstone in the source store that says where the run is."""
-        reason = {"why": "moved", "to": self._target.url, "at": now_us()}
-        stone = row if is_empty(row) else tombstone(row, reason)
+        stone = row if is_empty(row) else tombstone(row, Moved(self._target.url, now_us()))
         while True:
             (became,) = await self._source.prune([stone], before=None, most=_REMOVED_AT_ONCE, now=now_us())
             if became is Pruned.gone:
                 return
             if became is Pruned.kept:
                 found = await self._source.run(row.id)
-                if found is not None and why(found) == "moved" and stone != found:
+                if found is not None and isinstance(found.reason, Moved) and stone != found:
                     stone = found  # the same command, given twice, was faster
                     continue
-                raise _Stop(
+                raise Stop(
                     Outcome.refused, f"{row.id} was changed in {self._source.url} meanwhile; it is in both stores now"
                 )
-
-    # what workers share by name
-
-    async def copy_definitions(self) -> list[tuple[str, str, Outcome]]:
-        """Copy agents, queues, rules, schedules and triggers that the target has not; those that start runs, paused."""
-        outcomes: list[tuple[str, str, Outcome]] = []
-        for kind in _DEFINITIONS:
-            known = {each.name: each for each in await self._target.definitions(kind)}
-            for each in await self._source.definitions(kind):
-                body, due_at = _without_haste(each) if kind in _STARTS_RUNS else (each.body, each.due_at)
-                if each.name in known:
-                    same = known[each.name].body in (each.body, body)
-                    outcomes.append((kind, each.name, Outcome.there if same else Outcome.conflict))
-                    continue
-                (is_new,) = await self._target.define([Definition(kind, each.name, body, 1, due_at)])
-                outcomes.append((kind, each.name, Outcome.copied if is_new else Outcome.conflict))
-        return outcomes
-
-
-def _plain_reason(row: RunRow) -> Any:
-    """Why a run stands as it does; of one that is shut, how it stood."""
-    return (row.reason or {}).get("was") if why(row) in ("moving", "arriving") else row.reason
-
-
-def _without_haste(definition: Definition) -> tuple[str, int | None]:
-    """A schedule or trigger that starts nothing until it is resumed."""
-    try:
-        body = json.loads(definition.body)
-    except ValueError:
-        return definition.body, None
-    if not isinstance(body, dict):
-        return definition.body, None
-    body["paused"] = True
-    if "firing" in body:
-        body["firing"] = []
-    return json.dumps(body), None
-
-
-def _told(row: RunRow, outcome: Outcome) -> Transfer:
-    was = (row.reason or {}).get("was") if why(row) == "moving" else None
-    return Transfer(row.id, row.agent, Status(was["status"]) if was else row.status, outcome)
-
-
-def _stopped(row: RunRow, stopped: _Stop | CorruptJournal) -> Transfer:
-    outcome = stopped.outcome if isinstance(stopped, _Stop) else Outcome.damaged
-    return Transfer(row.id, row.agent, row.status, outcome, str(stopped))

@@ -1,5 +1,7 @@
 """How long runs are kept once they have ended: pruning what is older, and rules that have workers do it.
 
+What was said in a thread goes when the last of its runs is pruned, if nothing was said there for as long.
+
 Pruning removes what a run did and leaves its tombstone: a row that says who it was and how it ended, so that a start
 with the same id, or a message that comes a second time, still meets what it met before. It goes in small commits, with
 pauses in between, so that others are not held up; cut off anywhere, it can be done again.
@@ -24,7 +26,7 @@ from holdfast.base.telemetry import info, warn
 from holdfast.durations import Duration
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.journal.tombstones import is_empty, tombstone
-from holdfast.model import FINAL, Definition, Pruned, RunId, RunRow, Status
+from holdfast.model import FINAL, Act, Definition, Pruned, RunId, RunRow, Status, reasons
 from holdfast.store.contract import Store
 
 KIND = "retention"
@@ -52,6 +54,7 @@ class PruneResult:
     kept: int  #: that are old enough, and that something alive may need
     forgotten: int  #: tombstones that were removed
     dry_run: bool
+    threads: int = 0  #: that were idle for as long, and that no run is part of which has anything left
 
 
 @data
@@ -95,7 +98,8 @@ async def prune(
     if forget:
         async for page in _old_tombstones(store, before, agent, frozenset(statuses or Status)):
             forgotten += len(page) if dry_run else await store.forget_runs([row.id for row in page])
-    return PruneResult(pruner.runs, pruner.records, pruner.kept, forgotten, dry_run)
+    await pruner.prune_threads(strays=agent is None, dry_run=dry_run)
+    return PruneResult(pruner.runs, pruner.records, pruner.kept, forgotten, dry_run, pruner.threads)
 
 
 async def _old_tombstones(
@@ -119,7 +123,7 @@ class _Pruner:
         self._progress = progress
         self._until_us = until_us
         self._size = _FIRST
-        self.runs = self.records = self.kept = 0
+        self.runs = self.records = self.kept = self.threads = 0
 
     @property
     def is_over(self) -> bool:
@@ -145,6 +149,18 @@ class _Pruner:
                 free = free[len(few) :]
                 await self._entomb(few)
 
+    async def prune_threads(self, *, strays: bool, dry_run: bool) -> None:
+        """Remove what was said in threads that outlived their runs. `strays`: and in those that never had one."""
+        while not self.is_over:
+            idle = await self._store.idle_threads(before=self._before, strays=strays, limit=_AT_ONCE)
+            if dry_run or not idle:
+                self.threads += len(idle)
+                return
+            for thread_id in idle:
+                began = monotonic_us()
+                self.threads += await self._store.forget_thread(thread_id, before=self._before, strays=strays)
+                await asyncio.sleep((monotonic_us() - began) * self._rest / 1e6)
+
     def _few(self, rows: Sequence[RunRow]) -> list[RunRow]:
         """As many as go into one commit; at least one."""
         few: list[RunRow] = []
@@ -159,7 +175,7 @@ class _Pruner:
     async def _entomb(self, rows: Sequence[RunRow]) -> None:
         now = now_us()
         # One that was begun before is gone on with as it is stored.
-        stones = [row if is_empty(row) else tombstone(row, {"why": "pruned", "at": now}) for row in rows]
+        stones = [row if is_empty(row) else tombstone(row, reasons.Pruned(now)) for row in rows]
         counted = {row.id for row in rows if not is_empty(row)}
         first = True
         while stones and not self.is_over:
@@ -201,12 +217,12 @@ class Retention:
         self._working: asyncio.Task[None] | None = None
         self._told: set[tuple[str, int]] = set()
 
-    async def set(self, agent: str, keep: Duration | None) -> None:
+    async def set(self, agent: str, keep: Duration | None, act: Act | None = None) -> None:
         """Make, change or (None) remove the rule of an agent; `timedelta.max`: its runs are kept for ever."""
         if not agent or not isinstance(agent, str):
             raise UsageError(f"retain() takes the name of an agent, or '*' for all others; got {agent!r}.")
         if keep is None:
-            await self._store.forget(KIND, [agent])
+            await self._store.forget(KIND, [agent], act=act)
             return
         keep_us = None if keep == timedelta.max else int(in_seconds(keep, "keep=") * 1_000_000)
         for _ in range(_ATTEMPTS):
@@ -214,7 +230,7 @@ class Retention:
             body = json.dumps({**_read(found[0] if found else None), "keep_us": keep_us})
             revision = found[0].revision + 1 if found else 1
             due_at = None if keep_us is None else now_us()
-            if (await self._store.define([Definition(KIND, agent, body, revision, due_at)]))[0]:
+            if (await self._store.define([Definition(KIND, agent, body, revision, due_at)], act=act))[0]:
                 self._store.ring()
                 return
         raise StoreError(f"The rule for {agent!r} was changed by others {_ATTEMPTS} times in a row; try again.")
@@ -277,6 +293,7 @@ class Retention:
             pruner = _Pruner(self._store, now_us() - keep_us, rest=_QUIET_REST, until_us=until_us)
             for agent in await self._agents(rule.name):
                 await pruner.prune(agent, FINAL, dry_run=False)
+            await pruner.prune_threads(strays=rule.name == EVERY_OTHER, dry_run=False)
             if pruner.runs:
                 info("runs.pruned", agent=rule.name, runs=pruner.runs)
                 body = json.dumps({**_read(rule), "last_at": now_us(), "last_runs": pruner.runs})

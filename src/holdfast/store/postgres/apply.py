@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from holdfast.base import clock
-from holdfast.base.by_hand import hurried
-from holdfast.codec.fastjson import encode
+from holdfast.base import clock, faults
+from holdfast.base.stepping import hurried
 from holdfast.errors import Fenced
 from holdfast.model import (
+    Act,
     Append,
     Applied,
     Claim,
@@ -27,6 +27,7 @@ from holdfast.model import (
     RunId,
     RunRow,
     WorkerId,
+    reasons,
 )
 from holdfast.store import rows
 from holdfast.store.postgres.answers import Answers
@@ -70,7 +71,7 @@ async def _children(appends: Sequence[Append]) -> Columns:
 
 def is_small(append: Append) -> bool:
     """Whether `SmallAppends` takes it."""
-    return len(append.records) <= _FEW_RECORDS and not append.blobs and append.tell is None
+    return len(append.records) <= _FEW_RECORDS and not append.blobs and append.outgoing is None
 
 
 class SmallAppends:
@@ -149,6 +150,19 @@ async def create_all(
     return outcomes
 
 
+async def create_by(
+    connection: Any, queries: Queries, append: Append, *, owner: WorkerId | None, act: Act
+) -> RunRow | None:
+    """Store a new run that a person starts, with the act; what is stored now."""
+    await connection.execute(queries["begin"], timeout=STATEMENT_S)
+    if (await create_all(connection, queries, [(append, owner, None)]))[0]:
+        await add_act(connection, queries, act)
+    stored = await run(connection, queries, append.row.id)
+    faults.point("start.before_commit")
+    await connection.execute("COMMIT", timeout=STATEMENT_S)
+    return stored
+
+
 async def run(connection: Any, queries: Queries, run_id: RunId) -> RunRow | None:
     found = await connection.fetchrow(queries["run"], run_id, timeout=STATEMENT_S)
     return None if found is None else rows.read_run(tuple(found))
@@ -179,7 +193,7 @@ async def claim_many(
 
 
 async def quarantine(connection: Any, queries: Queries, run_id: RunId, reason: str) -> None:
-    why = encode({"why": "corrupt", "detail": reason})
+    why = reasons.text(reasons.Corrupt(reason))
     await connection.execute(queries["quarantine_run"], run_id, why, clock.now_us(), timeout=STATEMENT_S)
 
 
@@ -211,13 +225,26 @@ async def _question(connection: Any, queries: Queries, run_id: RunId, key: str) 
     return None if found is None else rows.read_question(tuple(found))
 
 
-async def define(connection: Any, queries: Queries, definitions: Sequence[Definition], *, again: bool) -> list[bool]:
+async def define(
+    connection: Any, queries: Queries, definitions: Sequence[Definition], *, again: bool, act: Act | None = None
+) -> list[bool]:
     """Written in the order of names, as everybody does: two who write the same ones wait, and do not deadlock."""
     if not definitions:
         return []
     order = sorted(range(len(definitions)), key=lambda place: (definitions[place].kind, definitions[place].name))
     parameters = columns([rows.definition_parameters(definitions[place]) for place in order], 5)
-    found = await connection.fetchval(queries["define"], *parameters, again, timeout=STATEMENT_S)
+    if act is None:
+        found = await connection.fetchval(queries["define"], *parameters, again, timeout=STATEMENT_S)
+    else:
+        await connection.execute(queries["begin"], timeout=STATEMENT_S)
+        # As if it were the first try: what an earlier commit wrote is there with its act.
+        found = await connection.fetchval(queries["define"], *parameters, False, timeout=STATEMENT_S)
+        if any(found):
+            await add_act(connection, queries, act)
+        elif again:
+            found = await connection.fetchval(queries["define"], *parameters, True, timeout=STATEMENT_S)
+        faults.point("define.before_commit")
+        await connection.execute("COMMIT", timeout=STATEMENT_S)
     won = [False] * len(definitions)
     for place, is_written in zip(order, found, strict=True):
         won[place] = is_written
@@ -225,7 +252,37 @@ async def define(connection: Any, queries: Queries, definitions: Sequence[Defini
 
 
 async def forget(
-    connection: Any, queries: Queries, kind: str, names: Sequence[str], bodies: Sequence[str] | None
+    connection: Any,
+    queries: Queries,
+    kind: str,
+    names: Sequence[str],
+    *,
+    bodies: Sequence[str] | None,
+    act: Act | None = None,
 ) -> None:
     wanted = None if bodies is None else list(bodies)
-    await connection.execute(queries["forget"], kind, list(names), wanted, timeout=STATEMENT_S)
+    if act is None:
+        await connection.execute(queries["forget"], kind, list(names), wanted, timeout=STATEMENT_S)
+        return
+    await connection.execute(queries["begin"], timeout=STATEMENT_S)
+    done = await connection.execute(queries["forget"], kind, list(names), wanted, timeout=STATEMENT_S)
+    if not done.endswith(" 0"):
+        await add_act(connection, queries, act)
+    faults.point("define.before_commit")
+    await connection.execute("COMMIT", timeout=STATEMENT_S)
+
+
+# acts
+
+
+async def add_act(connection: Any, queries: Queries, act: Act) -> None:
+    """In the transaction of the caller, which is synced."""
+    await connection.execute(queries["insert_act"], *rows.act_parameters(act), timeout=STATEMENT_S)
+
+
+async def noted(connection: Any, queries: Queries, act: Act) -> None:
+    """An act with nothing else in its commit."""
+    await connection.execute(queries["begin"], timeout=STATEMENT_S)
+    await add_act(connection, queries, act)
+    faults.point("define.before_commit")
+    await connection.execute("COMMIT", timeout=STATEMENT_S)

@@ -6,6 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from holdfast.base import clock
+from holdfast.model import RunId
 from holdfast.store.migrate import migrations
 from holdfast.store.postgres import access, migrate
 from holdfast.store.postgres.connection import Target
@@ -71,12 +72,13 @@ async def check(connection: Any, queries: Queries, target: Target) -> list[Probl
         )
     strangers = await access.strangers(connection, queries, target)
     known = {migration.number: migration for migration in migrations("postgres")}
+    applied = await migrate.applied(connection, queries, target)
     damage = [
         f"migration {version.number} ({version.name}) was applied with another text than this Holdfast has"
-        for version in await migrate.applied(connection, queries, target)
+        for version in applied
         if version.number in known and known[version.number].sha256 != version.sha256
     ]
-    damage += await _schema_problems(connection, queries, target)
+    damage += await _schema_problems(connection, queries, target, applied={version.number for version in applied})
     found = (
         (Concern.loss, losses),
         (Concern.place, places),
@@ -86,9 +88,9 @@ async def check(connection: Any, queries: Queries, target: Target) -> list[Probl
     return [Problem(concern, text) for concern, texts in found for text in texts]
 
 
-async def _schema_problems(connection: Any, queries: Queries, target: Target) -> list[str]:
+async def _schema_problems(connection: Any, queries: Queries, target: Target, *, applied: set[int]) -> list[str]:
     """What stands in the place of our tables, or changes what is written to them."""
-    ours = {name for each in migrations("postgres") for name in _TABLE.findall(each.sql)}
+    ours = {name for each in migrations("postgres") if each.number in applied for name in _TABLE.findall(each.sql)}
     found = [tuple(row) for row in await connection.fetch(queries["schema_parts"], target.schema)]
     there = {name: kind for kind, name, _ in found if kind not in ("trigger", "rule")}
     told = [f"has no table {name}" for name in sorted(ours - there.keys())]
@@ -99,6 +101,12 @@ async def _schema_problems(connection: Any, queries: Queries, target: Target) ->
         if about in ours and kind in ("trigger", "rule")
     ]
     return [f"schema {target.schema} {each}; somebody changed it: compare it with a backup" for each in told]
+
+
+async def largest(connection: Any, queries: Queries, limit: int) -> list[tuple[RunId, int, int]]:
+    """The runs that take most: their records, and the bytes of their values."""
+    found = await connection.fetch(queries["largest_runs"], limit)
+    return [(RunId(run_id), records, size) for run_id, records, size in found]
 
 
 async def statistics(connection: Any, queries: Queries, target: Target) -> dict[str, int | str]:

@@ -11,66 +11,66 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import CorruptJournal, HoldfastError
-from holdfast.model import Append, Applied, Known, Mail, QuestionState, RunId, RunRow, Sent
+from holdfast.model import Act, Append, Applied, Known, Mail, Outgoing, QuestionState, RunId, RunRow, Sent
 from holdfast.store import rows
-from holdfast.store.carrier import Posted
-from holdfast.store.mailing import Delivery, Mailbag, WakeError, decider
+from holdfast.store.carrier import AcceptedMail
+from holdfast.store.mailing import MailBatch, WakeError, decider
 from holdfast.store.postgres import apply
 from holdfast.store.postgres.connection import STATEMENT_S
 from holdfast.store.queries import Queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Telling:
-    """An append, or an amendment, that tells another run of itself."""
+class MailingAppend:
+    """An append, or an amendment, that may send mail to another run."""
 
     append: Append
     seize: bool | None = None  #: as `append_all` has it
+    act: Act | None = None  #: kept with it
 
 
-Post = Delivery | Telling
 #: For mail: what became of it, or why it was refused. For an append: what became of it.
 Outcome = Sent | Applied | HoldfastError | WakeError
 
 
-async def post_all(
-    connection: Any, queries: Queries, posts: Sequence[Post], *, again: bool
-) -> tuple[list[Outcome], list[Posted]]:
-    """Apply appends and deliver mail, in the transaction of the caller; what became of each, and the mail."""
-    deliveries: list[Delivery] = []
-    for each in posts:
-        if isinstance(each, Delivery):
-            deliveries.append(each)
-        elif each.append.tell is not None:
-            deliveries.append(Delivery(each.append.tell.mail, each.append.tell.wake))
-    tellings = [each for each in posts if isinstance(each, Telling)]
-    ids = {each.mail.run_id for each in deliveries} | {each.append.row.id for each in tellings}
+async def write_all(
+    connection: Any, queries: Queries, writes: Sequence[Outgoing | MailingAppend], *, again: bool
+) -> tuple[list[Outcome], list[AcceptedMail]]:
+    """Apply appends and accept mail, in the transaction of the caller; what became of each, and the mail."""
+    appends = [each for each in writes if isinstance(each, MailingAppend)]
+    outgoing = [each.append.outgoing if isinstance(each, MailingAppend) else each for each in writes]
+    mail = [each for each in outgoing if each is not None]
+    ids = {each.mail.run_id for each in mail} | {each.append.row.id for each in appends}
     runs = _read(await connection.fetch(queries["lock_runs"], sorted(ids), timeout=STATEMENT_S))
-    applied: dict[Telling, tuple[Applied, bool]] = {}
-    if tellings:
+    applied: dict[MailingAppend, tuple[Applied, bool]] = {}
+    if appends:
         found = await apply.append_all(
-            connection, queries, [t.append for t in tellings], seizes=[t.seize for t in tellings], again=again
+            connection, queries, [a.append for a in appends], seizes=[a.seize for a in appends], again=again
         )
-        applied = dict(zip(tellings, found, strict=True))
-        changed = {each.append.row.id for each in tellings} & {each.mail.run_id for each in deliveries}
+        applied = dict(zip(appends, found, strict=True))
+        changed = {each.append.row.id for each in appends} & {each.mail.run_id for each in mail}
         if changed:
             runs |= _read(await connection.fetch(queries["runs_of_ids"], sorted(changed), timeout=STATEMENT_S))
-    mailbag = await _Mailbag.open(connection, queries, deliveries, runs=runs, again=again)
+    sent_before = [each for each in writes if isinstance(each, Outgoing)] if again else []
+    batch = await _MailWrites.begin(connection, queries, mail, runs=runs, again=sent_before)
     outcomes: list[Outcome] = []
-    for each in posts:
-        if isinstance(each, Delivery):
-            outcomes.append(mailbag.send(each))
+    for each in writes:
+        if isinstance(each, Outgoing):
+            outcomes.append(batch.send(each))
             continue
         outcome, is_new = applied[each]
-        if is_new and each.append.tell is not None:
-            told = mailbag.send(Delivery(each.append.tell.mail, each.append.tell.wake))
-            if isinstance(told, WakeError):
-                raise told  # a run that is gone or refuses the mail only misses it; a bug is the append's
-        elif outcome is Applied.committed and each.append.tell is not None:
-            mailbag.posted.append(Posted(each.append.tell.mail, None))  # it was told before, and nobody was rung for
+        if is_new and each.act is not None:
+            await apply.add_act(connection, queries, each.act)
+        sends = each.append.outgoing
+        if is_new and sends is not None:
+            sent = batch.send(sends)
+            if isinstance(sent, WakeError):
+                raise sent  # a run that is gone or refuses the mail only misses it; a bug is the append's
+        elif outcome is Applied.committed and sends is not None:
+            batch.accepted.append(AcceptedMail(sends.mail, None))  # it was sent before, and nobody was rung for
         outcomes.append(outcome)
-    await mailbag.write(connection, queries)
-    return outcomes, mailbag.posted
+    await batch.write(connection, queries)
+    return outcomes, batch.accepted
 
 
 def _read(found: Sequence[Any]) -> dict[RunId, RunRow | HoldfastError]:
@@ -84,70 +84,73 @@ def _read(found: Sequence[Any]) -> dict[RunId, RunRow | HoldfastError]:
     return runs
 
 
-class _Mailbag(Mailbag):
+class _MailWrites:
     """What is decided here is decided from what was read before: a statement for each would be a trip for each."""
 
     def __init__(
         self,
         runs: dict[RunId, RunRow | HoldfastError],
         known: dict[tuple[RunId, str], Known],
-        accepted: dict[int, int],
+        stored: dict[int, int],
         shown: dict[tuple[RunId, str], str],
     ) -> None:
-        super().__init__(runs, known)
-        self._accepted = accepted  # numbers of mail that an earlier commit of the same sends stored
+        self._batch = MailBatch(runs, known, self._decide)
+        self._stored = stored  # numbers of mail that an earlier commit of the same sends stored
         self._shown = shown  # what open questions show
         self._decided: list[rows.Values] = []
 
     @classmethod
-    async def open(
+    async def begin(
         cls,
         connection: Any,
         queries: Queries,
-        deliveries: Sequence[Delivery],
+        outgoing: Sequence[Outgoing],
         *,
         runs: dict[RunId, RunRow | HoldfastError],
-        again: bool,
-    ) -> _Mailbag:
+        again: Sequence[Outgoing],
+    ) -> _MailWrites:
+        """`again`: those that an earlier commit may have stored."""
         known: dict[tuple[RunId, str], Known] = {}
-        dedups = [(each.mail.run_id, each.mail.dedup) for each in deliveries if each.mail.dedup is not None]
+        dedups = [(each.mail.run_id, each.mail.dedup) for each in outgoing if each.mail.dedup is not None]
         if dedups:
             for run_id, dedup, *found in await connection.fetch(
                 queries["known_mail"], *zip(*dedups, strict=True), timeout=STATEMENT_S
             ):
                 known[RunId(run_id), dedup] = Known(*found)
-        accepted: dict[int, int] = {}
-        if again and deliveries:
+        stored: dict[int, int] = {}
+        if again:
             very = [
-                (id(each), m.run_id, m.kind, m.key, m.body, m.at, m.digest, m.dedup)
-                for each in deliveries
-                for m in (each.mail,)
+                (place, m.run_id, m.kind, m.key, m.body, m.at, m.digest, m.dedup)
+                for place, m in enumerate(each.mail for each in again)
             ]
-            columns = list(zip(*very, strict=True))
-            columns[0] = tuple(range(len(very)))
+            columns = zip(*very, strict=True)
             for place, number in await connection.fetch(queries["find_mail"], *columns, timeout=STATEMENT_S):
-                accepted[very[place][0]] = number
+                stored[id(again[place])] = number
         shown: dict[tuple[RunId, str], str] = {}
-        asked = [(each.mail.run_id, each.mail.key) for each in deliveries if each.decides is not None]
+        asked = [(each.mail.run_id, each.mail.key) for each in outgoing if each.decides is not None]
         if asked:
             for run_id, key, text in await connection.fetch(
                 queries["open_shown"], *zip(*asked, strict=True), timeout=STATEMENT_S
             ):
                 shown[RunId(run_id), key] = text
-        return cls(runs, known, accepted, shown)
+        return cls(runs, known, stored, shown)
 
-    def send(self, delivery: Delivery) -> Sent | HoldfastError | WakeError:
+    @property
+    def accepted(self) -> list[AcceptedMail]:
+        return self._batch.accepted
+
+    def send(self, outgoing: Outgoing) -> Sent | HoldfastError | WakeError:
         """Accept or refuse mail. What is refused has changed nothing."""
         try:
-            number = self._accepted.get(id(delivery))
+            number = self._stored.get(id(outgoing))
             if number is None:
-                return self.accept(delivery)
-            self.posted.append(Posted(delivery.mail, None))
+                return self._batch.accept(outgoing)
+            self.accepted.append(AcceptedMail(outgoing.mail, None))
             return Sent(number, is_new=True)
         except (HoldfastError, WakeError) as refused:
             return refused
 
-    def decide(self, mail: Mail, state: QuestionState, shown: str) -> bool:
+    def _decide(self, mail: Mail, state: QuestionState, shown: str) -> bool:
         if self._shown.get((mail.run_id, mail.key)) != shown:
             return False
         del self._shown[mail.run_id, mail.key]
@@ -155,13 +158,16 @@ class _Mailbag(Mailbag):
         return True
 
     async def write(self, connection: Any, queries: Queries) -> None:
-        if not self.mail:
+        batch = self._batch
+        if not batch.mail:
             return
         await connection.fetchval(
             queries["deliver"],
-            *apply.columns(self.mail, 8),
-            *apply.columns([(row.id, row.mail) for row in self.counted], 2),
-            *apply.columns([rows.wake_parameters(row) for row in self.woken], 9),
+            *apply.columns(batch.mail, 8),
+            *apply.columns([(row.id, row.mail) for row in batch.counted], 2),
+            *apply.columns([rows.wake_parameters(row) for row in batch.woken], 9),
             *apply.columns(self._decided, 6),
             timeout=STATEMENT_S,
         )
+        for act in batch.acts:
+            await apply.add_act(connection, queries, act)

@@ -20,6 +20,7 @@ from holdfast.model import (
     Worker,
     WorkerId,
 )
+from holdfast.model.budgets import FamilyUse
 from holdfast.store import rows
 from holdfast.store.lines import evenly, few_records
 from holdfast.store.queries import Queries
@@ -63,16 +64,25 @@ class Reads:
 
     async def runs(self, which: RunFilter) -> list[RunRow]:
         name, filters = rows.listing(which)
-        if which.before_id is not None:
+        if which.before_at is not None:
+            filters["before_at"] = which.before_at
+        elif which.before_id is not None:
             filters["before_at"] = await self._value("cursor_position", which.before_id)
             if filters["before_at"] is None:
                 raise RunNotFound(f"There is no run {which.before_id} to list on from.")
         parameters = listing_parameters(filters)
         return [rows.read_run(values, lenient=True) for values in await self._rows(name, *parameters)]
 
-    async def records(self, run_id: RunId, after: int) -> list[Record]:
-        found = await self.connection.fetch(self._queries["records"], run_id, after, timeout=READ_S)
+    async def records(self, run_id: RunId, after: int, limit: int | None = None) -> list[Record]:
+        found = await self.connection.fetch(self._queries["records"], run_id, after, limit, timeout=READ_S)
         return list(map(Record._make, found))
+
+    async def checkpoints(
+        self, run_id: RunId, key: str | None, *, after: int, limit: int
+    ) -> list[tuple[Record, bytes]]:
+        parameters = run_id, key, after, limit
+        found = await self.connection.fetch(self._queries["checkpoints"], *parameters, timeout=READ_S)
+        return [(Record._make(values), before or b"") for *values, before in found]
 
     async def load(self, run_id: RunId) -> tuple[RunRow, list[Record]] | None:
         async with self._of_one_moment():
@@ -92,21 +102,34 @@ class Reads:
                     continue
             if not stored:
                 return []
-            for few in few_records(stored.values(), _RECORDS_AT_ONCE):
+            cuts = {row.id: cut for row in stored.values() if (cut := row.cut) is not None}
+            for each, cut in cuts.items():
+                parameters = each, cut.prologue, cut.seq
+                found = await self.connection.fetch(self._queries["records_of_turn"], *parameters, timeout=READ_S)
+                records[each] = list(map(Record._make, found))
+                mail[each] = await self.mail(each, cut.mail)
+            whole = [row for row in stored.values() if row.id not in cuts]
+            for few in few_records(whole, _RECORDS_AT_ONCE):
                 for run_id, *values_of_record in await self.connection.fetch(
                     self._queries["records_of_runs"], [row.id for row in few], timeout=READ_S
                 ):
                     records[run_id].append(Record._make(values_of_record))
-            if any(row.mail for row in stored.values()):
-                for values in await self._rows("mail_of_runs", [row.id for row in stored.values() if row.mail]):
+            if any(row.mail for row in whole):
+                for values in await self._rows("mail_of_runs", [row.id for row in whole if row.mail]):
                     mail[values[0]].append(rows.read_mail(values))
         return [Loaded(stored[each], records[each], mail[each]) for each in run_ids if each in stored]
 
-    async def mail(self, run_id: RunId, after: int) -> list[Mail]:
-        return [rows.read_mail(values) for values in await self._rows("mail", run_id, after)]
+    async def mail(self, run_id: RunId, after: int, limit: int | None = None) -> list[Mail]:
+        return [rows.read_mail(values) for values in await self._rows("mail", run_id, after, limit)]
+
+    async def mail_of_numbers(self, run_id: RunId, numbers: Sequence[int]) -> list[Mail]:
+        return [rows.read_mail(values) for values in await self._rows("mail_of_numbers", run_id, list(numbers))]
 
     async def queue_counts(self, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
         return rows.counts_of(queues, await self._rows("queue_counts", list(queues)))
+
+    async def family_use(self, owner: RunId, asks: RunId) -> FamilyUse:
+        return rows.family_use_of((await self._rows("family_use", owner, asks))[0])
 
     async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
         return {RunId(run_id): (epoch, count) for run_id, epoch, count in await self._rows("mail_counts", owner)}

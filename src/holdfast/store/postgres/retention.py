@@ -6,8 +6,8 @@ children crosses runs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from holdfast.base import faults
 from holdfast.errors import UsageError
@@ -15,29 +15,21 @@ from holdfast.model import Append, Ended, Pruned, RunId, RunRow, SchemaStep, Who
 from holdfast.store import rows
 from holdfast.store.migrate import migrations
 from holdfast.store.postgres import apply, migrate
-from holdfast.store.postgres.connection import STATEMENT_S, Target
+from holdfast.store.postgres.connection import STATEMENT_S
+from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.reads import READ_S, Reads
 from holdfast.store.queries import Queries
-
-T = TypeVar("T")
 
 _MOST_QUESTIONS = 1_000_000
 
 
-class Retention:
-    """The part of a store that removes runs and takes them in. See `holdfast.store.contract.Store`."""
+class PostgresRetention:
+    """The part of a store that removes runs and takes them in. See `holdfast.store.upkeep.Upkeep`."""
 
-    _queries: Queries
-    _target: Target
-
-    async def _write(self, work: Callable[[Any, bool], Awaitable[Any]], points: tuple[str, str] = ("", "")) -> Any:
-        raise NotImplementedError
-
-    async def _read(self, work: Callable[[Reads], Awaitable[T]]) -> T:
-        raise NotImplementedError
-
-    def _ring_all(self) -> None:
-        raise NotImplementedError
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._queries = database.queries
+        self._target = database.target
 
     async def ended(
         self, agent: str, *, before: int, limit: int, after: tuple[int, RunId] | None = None
@@ -48,13 +40,13 @@ class Retention:
             found = await reads.found("ended", before, agent, after_at, after_id, limit)
             return [Ended(rows.read_run(values[:-1], lenient=True), bool(values[-1])) for values in found]
 
-        return await self._read(work)
+        return await self._database.read(work)
 
     async def ended_agents(self) -> list[str]:
         async def work(reads: Reads) -> list[str]:
             return [agent for (agent,) in await reads.found("ended_agents")]
 
-        return await self._read(work)
+        return await self._database.read(work)
 
     async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Pruned]:
         async def work(connection: Any, again: bool) -> list[Pruned]:
@@ -64,7 +56,7 @@ class Retention:
             await connection.execute("COMMIT", timeout=STATEMENT_S)
             return found
 
-        pruned: list[Pruned] = await self._write(work, ("", "prune.after_commit"))
+        pruned: list[Pruned] = await self._database.write(work, ("", "prune.after_commit"))
         return pruned
 
     async def tombstones(
@@ -74,7 +66,7 @@ class Retention:
             found = await reads.found("tombstones", before, agent, after or "", limit)
             return [rows.read_run(values, lenient=True) for values in found]
 
-        return await self._read(work)
+        return await self._database.read(work)
 
     async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
         async def work(connection: Any, again: bool) -> int:
@@ -86,7 +78,7 @@ class Retention:
             await connection.execute("COMMIT", timeout=STATEMENT_S)
             return len(ids)
 
-        return int(await self._write(work, ("", "prune.after_commit")))
+        return int(await self._database.write(work, ("", "prune.after_commit")))
 
     async def whole(self, run_id: RunId) -> Whole | None:
         async def work(reads: Reads) -> Whole | None:
@@ -113,7 +105,7 @@ class Retention:
                     ),
                 )
 
-        return await self._read(work)
+        return await self._database.read(work)
 
     async def put(self, whole: Whole, *, instead_of: RunRow | None = None) -> RunRow:
         async def work(connection: Any, again: bool) -> RunRow:
@@ -123,9 +115,9 @@ class Retention:
             await connection.execute("COMMIT", timeout=STATEMENT_S)
             return stored
 
-        row: RunRow = await self._write(work, ("", "copy.after_commit"))
+        row: RunRow = await self._database.write(work, ("", "copy.after_commit"))
         if row.wake_at is not None:
-            self._ring_all()
+            self._database.ring()
         return row
 
     async def schema(self) -> list[SchemaStep]:
@@ -136,7 +128,7 @@ class Retention:
             steps = {step.number: step for step in self.known_schema()} | steps
             return [steps[number] for number in sorted(steps)]
 
-        return await self._read(work)
+        return await self._database.read(work)
 
     def known_schema(self) -> list[SchemaStep]:
         return [SchemaStep(known.number, known.name, None) for known in migrations("postgres")]

@@ -256,6 +256,7 @@ class Session:
             worker.boot_id,
             worker.started_at,
             worker.lease_until_ms,
+            worker.told,
             *backend,
             timeout=_CALL_S,
         )

@@ -3,7 +3,7 @@
 It lives on the event loop of whoever opened the store; a thread of its own would fight with that loop for the
 interpreter lock at every answer. There are two lanes, each with a connection: appends and new runs in one, a batch a
 call; everything else in the other, where a transaction may take several trips. Appends of one run stay in order: one
-that goes to the other lane (because it tells another run of itself) waits for those before it.
+that goes to the other lane (because it sends mail to another run) waits for those before it.
 
 A batch is a set of writes that stand alone. If the database refuses the whole of it, it is cut in halves until the
 write that is at fault is alone. Nobody is told anything before the answer of the commit is here.
@@ -20,18 +20,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from holdfast.base import clock, faults
 from holdfast.errors import Fenced, HoldfastError, StoreError
-from holdfast.model import Append, Applied, Fence, RunId, WorkerId
-from holdfast.store.carrier import Posted
+from holdfast.model import Append, Applied, RunId
+from holdfast.store.carrier import AcceptedMail
 from holdfast.store.contract import Acknowledge
-from holdfast.store.mailing import Delivery
 from holdfast.store.postgres import apply
 from holdfast.store.postgres.connection import STATEMENT_S, Backoff, Keeper, Role, Sort, Target, explain, sort_of
-from holdfast.store.postgres.mail import Telling, post_all
+from holdfast.store.postgres.mail import MailingAppend, write_all
+from holdfast.store.postgres.ops import AppendOp, CallOp, CreateOp, MailOp, Op, Outcomes, has_news
 from holdfast.store.queries import Queries
 
 _BATCH = 1024  # writes in one call
@@ -49,42 +49,6 @@ SEND_POINTS = ("send.before_commit", "send.after_commit")
 AMEND_POINTS = ("amend.before_commit", "amend.after_commit")
 
 
-@dataclass(slots=True, eq=False)
-class AppendOp:
-    append: Append
-    acknowledge: Acknowledge
-
-
-@dataclass(slots=True, eq=False)
-class CreateOp:
-    append: Append
-    owner: WorkerId | None
-    fence: Fence | None
-    future: asyncio.Future[Any]
-
-
-@dataclass(slots=True, eq=False)
-class PostOp:
-    """Mail, or an amendment that may tell another run."""
-
-    post: Delivery | Telling
-    future: asyncio.Future[Any]
-    points: tuple[str, str]
-
-
-@dataclass(slots=True, eq=False)
-class CallOp:
-    """Any other write: `work(connection, again)`; `points` are its crash points before and after the commit."""
-
-    work: Callable[[Any, bool], Awaitable[Any]]
-    future: asyncio.Future[Any]
-    points: tuple[str, str]
-
-
-Op = AppendOp | CreateOp | PostOp | CallOp
-Outcomes = list[tuple[Op, Any]]
-
-
 async def _nothing(connection: Any, again: bool) -> None:
     """A write that is about its connection."""
 
@@ -93,7 +57,7 @@ class Writer:
     """Both lanes. Everything here happens on the event loop that made it."""
 
     def __init__(
-        self, target: Target, queries: Queries, ring: Callable[[], None], carry: Callable[[list[Posted]], bool]
+        self, target: Target, queries: Queries, ring: Callable[[], None], carry: Callable[[list[AcceptedMail]], bool]
     ) -> None:
         self._target = target
         self._queries = queries
@@ -146,7 +110,7 @@ class Writer:
             run_id = op.append.row.id
             if run_id in self._behind:
                 self._behind[run_id].append(op)
-            elif op.append.tell is None and not self._in_side[run_id]:
+            elif op.append.outgoing is None and not self._in_side[run_id]:
                 self._in_main[run_id] += 1
                 self.main.put(op)
             elif self._in_main[run_id]:
@@ -155,12 +119,12 @@ class Writer:
                 self._in_side[run_id] += 1
                 self.side.put(op)
 
-    def submit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | None:
-        """Send an append at once, if nothing else is under way; see `Store.submit_alone`."""
+    def commit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | Literal[False]:
+        """Send an append at once, if nothing else is under way; see `RunStore.commit_alone`."""
         run_id = append.row.id
-        is_fit = not self.is_closing and not self._target.is_pooled and apply.is_small(append)
+        is_fit = not self.is_closing and not self._target.is_pooled and append.base_seq and apply.is_small(append)
         if not is_fit or run_id in self._behind or self._in_side[run_id] or not self.main.is_idle:
-            return None
+            return False
         self._in_main[run_id] += 1
         return self.main.send_alone(AppendOp(append, acknowledge))
 
@@ -172,8 +136,8 @@ class Writer:
             self._next_look.cancel()
 
     def deliver(self, lane: _Lane, outcomes: Outcomes) -> None:
-        posted, lane.posted = lane.posted, []
-        if self._carry(posted) or _has_news(outcomes):
+        accepted, lane.accepted = lane.accepted, []
+        if self._carry(accepted) or has_news(outcomes):
             self._ring()
         for op, outcome in outcomes:
             if isinstance(op, AppendOp):
@@ -228,7 +192,7 @@ class _Lane:
         self._alone: asyncio.Future[None] | None = None  # while somebody else uses the connection
         self._unsure: deque[AppendOp] = deque()  # sent, and it is not known what became of them
         self._probe: asyncio.Future[None] | None = None  # of whoever wants to know whether there is a connection
-        self.posted: list[Posted] = []  #: mail that was committed, and nobody was told of
+        self.accepted: list[AcceptedMail] = []  #: mail that was committed, and nobody was told of
         self._problem = ""
         self._since_us = 0
         self._began_us = 0  # what is under way; 0: nothing is
@@ -336,7 +300,7 @@ class _Lane:
         ops: list[Op] = [first]
         if isinstance(first, CallOp):
             return ops
-        sorts = (PostOp, AppendOp) if isinstance(first, PostOp) or self is self._writer.side else type(first)
+        sorts = (MailOp, AppendOp) if isinstance(first, MailOp) or self is self._writer.side else type(first)
         size = records = 0
         new = {first.append.row.id} if isinstance(first, CreateOp) else set()
         later: list[Op] = []
@@ -444,7 +408,7 @@ class _Lane:
             found = await apply.append_all(connection, self._queries, [op.append for op in appends], again=again)
             faults.point(_APPEND_POINTS[1])
             return [(op, applied) for op, (applied, _) in zip(appends, found, strict=True)]
-        return await self._post(connection, ops, again=again)
+        return await self._write_mail(connection, ops, again=again)
 
     async def _append_small(self, connection: Any, append: Append) -> bool:
         if self._small is None or self._small.connection is not connection:
@@ -472,18 +436,18 @@ class _Lane:
                     outcomes.append((op, unreadable))
         return outcomes
 
-    async def _post(self, connection: Any, ops: Sequence[Op], *, again: bool) -> Outcomes:
-        posts = []
+    async def _write_mail(self, connection: Any, ops: Sequence[Op], *, again: bool) -> Outcomes:
+        writes = []
         for op in ops:
-            assert isinstance(op, PostOp | AppendOp)
-            posts.append(Telling(op.append) if isinstance(op, AppendOp) else op.post)
+            assert isinstance(op, MailOp | AppendOp)
+            writes.append(MailingAppend(op.append) if isinstance(op, AppendOp) else op.write)
         points = list(dict.fromkeys(_APPEND_POINTS if isinstance(op, AppendOp) else op.points for op in ops))  # type: ignore[union-attr]
         await connection.execute(self._queries["begin"], timeout=STATEMENT_S)
-        found, posted = await post_all(connection, self._queries, posts, again=again)
+        found, accepted = await write_all(connection, self._queries, writes, again=again)
         for before, _ in points:
             faults.point(before)
         await connection.execute("COMMIT", timeout=STATEMENT_S)
-        self.posted = posted
+        self.accepted = accepted
         for _, after in points:
             faults.point(after)
         outcomes: Outcomes = []
@@ -491,22 +455,3 @@ class _Lane:
             is_bug = isinstance(outcome, Exception) and not isinstance(outcome, HoldfastError)
             outcomes.append((op, explain(outcome, self._target) if is_bug else outcome))  # type: ignore[arg-type]
         return outcomes
-
-
-def _has_news(outcomes: Outcomes) -> bool:
-    """Whether somebody else has something to do now, mail apart."""
-    for op, outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            continue
-        if isinstance(op, CreateOp):
-            if op.owner is None:
-                return True
-            continue
-        released: Append | None = None
-        if isinstance(op, AppendOp) and op.append.release:
-            released = op.append
-        elif isinstance(op, PostOp) and isinstance(op.post, Telling):
-            released = op.post.append
-        if released is not None and released.row.wake_at is not None and outcome is Applied.committed:
-            return True
-    return False

@@ -7,36 +7,33 @@ batch of appends is a handful of statements with many rows each, not a statement
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import apsw
 
 from holdfast.base import clock
-from holdfast.codec.fastjson import encode
 from holdfast.errors import CorruptJournal, Fenced, HoldfastError
 from holdfast.model import (
+    Act,
     Append,
     Applied,
-    Claim,
     Definition,
     Fence,
     Known,
     Landing,
-    Limit,
     Mail,
     QuestionRow,
     QuestionState,
     RunId,
     RunRow,
     Sent,
-    Worker,
     WorkerId,
+    reasons,
 )
 from holdfast.store import rows
-from holdfast.store.carrier import Posted
+from holdfast.store.carrier import AcceptedMail
 from holdfast.store.queries import chunk_sizes, load_queries
 from holdfast.store.sqlite.rows import read_rows
 
@@ -50,7 +47,7 @@ class Transaction:
         self._queries = load_queries("sqlite")
         self._keep_one = self._queries["append_keep_one"]
         self._record = self._queries.rows("append_records", 1)
-        self.posted: list[Posted] = []  #: mail of this transaction; the caller empties it when it begins
+        self.accepted: list[AcceptedMail] = []  #: mail of this transaction; the caller empties it when it begins
 
     # appends
 
@@ -104,7 +101,7 @@ class Transaction:
         is_own_head = (seq, hash_) == (row.head_seq, row.head_hash)
         # The next one of the same batch may be there already.
         if append.records and int(seq) > row.head_seq:  # type: ignore[arg-type]
-            is_own_head = self._value("is_record", (row.id, row.head_seq, row.head_hash)) is not None
+            is_own_head = self.value("is_record", (row.id, row.head_seq, row.head_hash)) is not None
         # Without records the head says nothing. Only its owner gives a run up, so that is what an earlier commit did.
         if is_own_head and (append.records or digest == row.digest or (again and append.release and owner is None)):
             # It was committed before, by a commit whose outcome nobody learned. Known to be on disk is only what a
@@ -164,16 +161,16 @@ class Transaction:
         return True
 
     def existing(self, run_ids: Iterable[RunId]) -> set[RunId]:
-        return set(read_rows(self._value("existing", (json.dumps(list(run_ids)),))))  # type: ignore[arg-type]
+        return set(read_rows(self.value("existing", (json.dumps(list(run_ids)),))))  # type: ignore[arg-type]
 
     def run(self, run_id: RunId) -> RunRow | None:
-        found = read_rows(self._value("run", (run_id,)))
+        found = read_rows(self.value("run", (run_id,)))
         return rows.read_run(found[0]) if found else None
 
     def runs_of(self, run_ids: Iterable[RunId]) -> dict[RunId, RunRow | HoldfastError]:
         """Those that exist; for one that cannot be read, why."""
         found: dict[RunId, RunRow | HoldfastError] = {}
-        for values in read_rows(self._value("runs_of_ids", (json.dumps(list(dict.fromkeys(run_ids))),))):
+        for values in read_rows(self.value("runs_of_ids", (json.dumps(list(dict.fromkeys(run_ids))),))):
             try:
                 found[RunId(values[0])] = rows.read_run(values)
             except CorruptJournal as error:
@@ -194,38 +191,10 @@ class Transaction:
         self.execute(self._queries["touch_run"], (row.id,))
         return True, False
 
-    def claim_many(
-        self, claims: Sequence[Claim], owner: WorkerId, limits: Mapping[str, Limit], *, again: bool
-    ) -> list[bool]:
-        won = [False] * len(claims)
-        if again:
-            made = [(i, claim.row.id, claim.row.epoch, owner, claim.row.digest) for i, claim in enumerate(claims)]
-            for place in self.found("claimed", made):
-                won[place] = True
-        room = _Room(self, claims, limits)
-        fitting = set(self.found("claimable", [rows.claimable_parameters(i, claim) for i, claim in enumerate(claims)]))
-        taken: dict[RunId, RunRow] = {}  # of several claims of one run, the first that fits is the one
-        for place, claim in enumerate(claims):
-            if place in fitting and claim.row.id not in taken and room.take(claim):
-                taken[claim.row.id] = claim.row
-                won[place] = True
-        self.write("claim_runs", [rows.claim_parameters(row, owner) for row in taken.values()])
-        return won
-
-    def owned(self, queues: Iterable[str], keys: Iterable[str]) -> Counter[tuple[str, str | None]]:
-        """How many runs have an owner: of each queue (key None), and of each of the keys there."""
-        which = {"queues": json.dumps(sorted(queues)), "keys": json.dumps(sorted(keys))}
-        counts: Counter[tuple[str, str | None]] = Counter()
-        for queue, count in read_rows(self._value("owned_in_queues", which)):
-            counts[queue, None] = count
-        for queue, key, count in read_rows(self._value("owned_of_keys", which)):
-            counts[queue, key] = count
-        return counts
-
     def quarantine(self, run_id: RunId, reason: str) -> None:
         self.execute(
             self._queries["quarantine_run"],
-            {"id": run_id, "reason": encode({"why": "corrupt", "detail": reason}), "now": clock.now_us()},
+            {"id": run_id, "reason": reasons.text(reasons.Corrupt(reason)), "now": clock.now_us()},
         )
 
     # the user's own tables
@@ -237,14 +206,14 @@ class Transaction:
 
     def landed(self, landing: Landing) -> str | None:
         self.execute(self._queries["give_up_landing"], (landing.run_id, landing.key, landing.attempt, clock.now_us()))
-        found: str | None = self._value("landed", (landing.run_id, landing.key))
+        found: str | None = self.value("landed", (landing.run_id, landing.key))
         return found
 
     # mail and questions
 
     def find_mail(self, mail: Mail) -> Sent | None:
         """This very mail, if it was accepted before."""
-        number = self._value(
+        number = self.value(
             "find_mail", (mail.run_id, mail.kind, mail.key, mail.body, mail.at, mail.digest, mail.dedup)
         )
         if number is None:
@@ -287,7 +256,7 @@ class Transaction:
         self.execute(self._queries["open_question"], rows.question_parameters(question))
 
     def question(self, run_id: RunId, key: str) -> QuestionRow | None:
-        found = read_rows(self._value("question", (run_id, key)))
+        found = read_rows(self.value("question", (run_id, key)))
         return rows.read_question(found[0]) if found else None
 
     # definitions
@@ -295,53 +264,22 @@ class Transaction:
     def define(self, definition: Definition, *, again: bool) -> bool:
         values = rows.definition_parameters(definition)
         self.execute(self._queries["define_first" if definition.revision == 1 else "define_next"], values)
-        return self.connection.changes() == 1 or (again and self._value("is_defined", values) is not None)
+        return self.connection.changes() == 1 or (again and self.is_defined(definition))
 
-    def forget(self, kind: str, names: Sequence[str], bodies: Sequence[str] | None) -> None:
+    def is_defined(self, definition: Definition) -> bool:
+        return self.value("is_defined", rows.definition_parameters(definition)) is not None
+
+    def forget(self, kind: str, names: Sequence[str], bodies: Sequence[str] | None) -> bool:
+        """False: there was nothing of that."""
         wanted = None if bodies is None else json.dumps(list(bodies))
         self.execute(self._queries["forget"], (kind, json.dumps(list(names)), wanted))
+        return self.connection.changes() > 0
 
-    # workers
+    def add_act(self, act: Act | None) -> None:
+        """What somebody did, if it was a person."""
+        if act is not None:
+            self.execute(self._queries["insert_act"], rows.act_parameters(act))
 
-    def add_worker(self, worker: Worker) -> None:
-        self.execute(
-            self._queries["add_worker"],
-            (worker.id, worker.pid, worker.host, worker.boot_id, worker.started_at, worker.lease_until_ms),
-        )
-
-    def renew_worker(self, worker_id: WorkerId, lease_until_ms: int) -> bool:
-        self.execute(self._queries["renew_worker"], (lease_until_ms, worker_id))
-        return self.connection.changes() == 1
-
-    def remove_worker(self, worker_id: WorkerId) -> None:
-        self.execute(self._queries["remove_worker"], (worker_id,))
-
-    def _value(self, name: str, parameters: tuple[Any, ...] | dict[str, Any]) -> Any:
+    def value(self, name: str, parameters: tuple[Any, ...] | dict[str, Any]) -> Any:
         found = self.execute(self._queries[name], parameters).fetchall()
         return found[0][0] if found else None
-
-
-class _Room:
-    """How many more runs each queue and key may have owners for."""
-
-    def __init__(self, transaction: Transaction, claims: Sequence[Claim], limits: Mapping[str, Limit]) -> None:
-        self._limits = limits
-        limited = [claim.row for claim in claims if claim.row.queue in limits]
-        self._owned: Counter[tuple[str, str | None]] = Counter()
-        if limited:
-            self._owned = transaction.owned({row.queue for row in limited}, {row.queue_key for row in limited})
-
-    def take(self, claim: Claim) -> bool:
-        """A run that changes hands is counted already."""
-        row = claim.row
-        limit = self._limits.get(row.queue)
-        if limit is None or claim.expected_owner is not None:
-            return True
-        of_queue, of_key = self._owned[row.queue, None], self._owned[row.queue, row.queue_key]
-        if limit.concurrency is not None and of_queue >= limit.concurrency:
-            return False
-        if limit.per_key is not None and of_key >= limit.per_key:
-            return False
-        self._owned[row.queue, None] += 1
-        self._owned[row.queue, row.queue_key] += 1
-        return True

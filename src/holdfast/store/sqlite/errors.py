@@ -7,7 +7,7 @@ import os
 
 import apsw
 
-from holdfast.errors import StoreCorrupt, StoreError, StoreFull
+from holdfast.errors import HoldfastError, StoreCorrupt, StoreError, StoreFull
 
 #: Errors that concern the file, the disk or the machine, and so every write of a batch alike.
 SYSTEMIC = (
@@ -91,3 +91,12 @@ def _modes(path: str) -> str:
         except OSError as error:
             words.append(f"{what}: {error.strerror}")
     return ", ".join(words) + f", we are user {os.geteuid()}"
+
+
+def as_store_error(error: Exception, path: str) -> HoldfastError:
+    """The error itself, if it is one of ours; else what explains it."""
+    if isinstance(error, HoldfastError):
+        return error
+    explained = explain(error, path)
+    explained.__cause__ = error
+    return explained

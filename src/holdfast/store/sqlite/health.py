@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 import apsw
 
@@ -13,33 +12,24 @@ from holdfast.model import RunId
 from holdfast.store import migrate
 from holdfast.store.problems import Concern, Problem
 from holdfast.store.queries import load_queries
-from holdfast.store.sqlite import lives, schema
+from holdfast.store.sqlite import liveness, schema
+from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.files import network_file_system
-from holdfast.store.sqlite.locks import WorkerLocks
-from holdfast.store.sqlite.owners import Owners, user_name
+from holdfast.store.sqlite.owners import user_name
 
-T = TypeVar("T")
+#: What was acknowledged survives power loss; there is no weaker mode.
+DURABILITY = "full"
 
 
 class Health:
-    """The part of a store that looks at it as a whole. See `holdfast.store.contract.Store`."""
+    """The part of a store that looks at it as a whole. See `holdfast.store.upkeep.Upkeep`."""
 
-    path: str
-    _locks: WorkerLocks
-    _owners: Owners
-
-    @property
-    def durability(self) -> str:
-        return "full"
-
-    @property
-    def trouble(self) -> str | None:
-        raise NotImplementedError
-
-    async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
-        raise NotImplementedError
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def check(self) -> list[Problem]:
+        path, locks, owners = self._database.path, self._database.locks, self._database.owners
+
         def work(connection: apsw.Connection) -> list[Problem]:
             try:
                 damage = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
@@ -51,22 +41,31 @@ class Health:
                     damage.append(f"migration {number} ({name}) was applied with another text than this Holdfast has")
             damage += schema.problems(connection)
             replaced = [
-                f"the lock file of worker {worker} in {self._locks.directory} is not the one that it locked, so it "
+                f"the lock file of worker {worker} in {locks.directory} is not the one that it locked, so it "
                 "proves nothing; find out who replaced it"
-                for worker in lives.replaced(connection, self._locks)
+                for worker in liveness.replaced(connection, locks)
             ]
             return _problems(Concern.damage, damage) + _problems(Concern.owner, replaced)
 
-        problems = await self._read(work)
-        file_system = network_file_system(self.path)
+        problems = await self._database.read(work)
+        file_system = network_file_system(path)
         if file_system is not None:
-            told = f"{self.path} is on a {file_system} file system, where SQLite's locks do not work reliably"
+            told = f"{path} is on a {file_system} file system, where SQLite's locks do not work reliably"
             problems.append(Problem(Concern.place, f"{told}; use a local disk"))
-        problems += _problems(Concern.owner, self._owners.foreign(self.path, self._locks.directory))
-        problems += _problems(Concern.access, self._owners.too_open(self.path, self._locks.directory))
+        problems += _problems(Concern.owner, owners.foreign(path, locks.directory))
+        problems += _problems(Concern.access, owners.too_open(path, locks.directory))
         return problems
 
+    async def largest(self, limit: int) -> list[tuple[RunId, int, int]]:
+        def work(connection: apsw.Connection) -> list[tuple[RunId, int, int]]:
+            found = connection.execute(load_queries("sqlite")["largest_runs"], (limit,))
+            return [(RunId(str(run_id)), int(records), int(size)) for run_id, records, size in found]
+
+        return await self._database.read(work)
+
     async def statistics(self) -> dict[str, int | str]:
+        path = self._database.path
+
         def work(connection: apsw.Connection) -> dict[str, int | str]:
             runs, records, blobs, mail, workers = connection.execute(load_queries("sqlite")["counts"]).get
             return {
@@ -79,20 +78,20 @@ class Health:
                 "page_size": connection.pragma("page_size"),
                 "free_pages": connection.pragma("freelist_count"),
                 "sqlite": apsw.sqlite_lib_version(),
-                "durability": self.durability,
+                "durability": DURABILITY,
             }
 
-        found = await self._read(work)
-        for name, path in (("file_bytes", self.path), ("wal_bytes", f"{self.path}-wal")):
+        found = await self._database.read(work)
+        for name, file in (("file_bytes", path), ("wal_bytes", f"{path}-wal")):
             with contextlib.suppress(FileNotFoundError):
-                found[name] = os.stat(path).st_size
+                found[name] = os.stat(file).st_size
         with contextlib.suppress(FileNotFoundError):
-            found["owner"] = user_name(os.stat(self.path).st_uid)
-        file_system = network_file_system(self.path)
+            found["owner"] = user_name(os.stat(path).st_uid)
+        file_system = network_file_system(path)
         if file_system is not None:
             found["network_file_system"] = file_system
-        if self.trouble is not None:
-            found["trouble"] = self.trouble
+        if self._database.trouble is not None:
+            found["trouble"] = self._database.trouble
         return found
 
 

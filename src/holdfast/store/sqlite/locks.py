@@ -24,7 +24,7 @@ from holdfast.store.sqlite.owners import Owners, open_unlinked
 _OPENING = "open"
 
 
-class Life(Enum):
+class LockState(Enum):
     """What a worker's lock file says."""
 
     alive = "alive"
@@ -82,14 +82,14 @@ class WorkerLocks:
         while self._held:
             os.close(self._held.popitem()[1])
 
-    def look(self, worker_id: WorkerId, inode: int | None) -> Life:
+    def look(self, worker_id: WorkerId, inode: int | None) -> LockState:
         """Whether a worker's process lives; never waits, leaves nothing locked. `inode`: of the file that it locked."""
         if worker_id in self._held:
-            return Life.alive
+            return LockState.alive
         try:
-            return self._look(self._file(worker_id), inode=inode) if inode is not None else Life.unknown
+            return self._look(self._file(worker_id), inode=inode) if inode is not None else LockState.unknown
         except StoreError:
-            return Life.unknown  # a damaged row must not hide the other workers
+            return LockState.unknown  # a damaged row must not hide the other workers
 
     def is_replaced(self, worker_id: WorkerId, inode: int) -> bool:
         """Whether another file has the name of the one that a worker locked."""
@@ -107,25 +107,25 @@ class WorkerLocks:
         except FileNotFoundError:
             return False
         return any(
-            self._look(os.path.join(self.directory, name)) is Life.alive
+            self._look(os.path.join(self.directory, name)) is LockState.alive
             for name in names
             if name.endswith(".lock") and name != f"{_OPENING}.lock"
         )
 
-    def _look(self, path: str, *, inode: int | None = None) -> Life:
+    def _look(self, path: str, *, inode: int | None = None) -> LockState:
         try:
             descriptor = open_unlinked(path, os.O_RDONLY)
         except OSError:
-            return Life.unknown
+            return LockState.unknown
         try:
             if inode is not None and os.fstat(descriptor).st_ino != inode:
-                return Life.unknown
+                return LockState.unknown
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return Life.dead
+            return LockState.dead
         except BlockingIOError:
-            return Life.alive
+            return LockState.alive
         except OSError:
-            return Life.unknown  # a file system without flock
+            return LockState.unknown  # a file system without flock
         finally:
             os.close(descriptor)
 

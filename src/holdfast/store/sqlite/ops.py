@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.model import Append, Sent, WorkerId
+from holdfast.model import Append, Outgoing, Sent, WorkerId
 from holdfast.store.contract import Acknowledge
-from holdfast.store.mailing import Delivery
 from holdfast.store.sqlite.apply import Transaction
 
 
@@ -45,13 +44,14 @@ class CreateOp(CallOp):
 class SendOp(CallOp):
     """Mail; several are stored by the same few statements."""
 
-    delivery: Delivery
+    outgoing: Outgoing
 
 
 Op = AppendOp | CallOp
+Outcomes = list[tuple[Op, Any]]
 
 
-def has_news(outcomes: list[tuple[Op, Any]]) -> bool:
+def has_news(outcomes: Outcomes) -> bool:
     """Whether somebody else has something to do now, mail apart."""
     for op, outcome in outcomes:
         if isinstance(op, AppendOp):
@@ -64,7 +64,7 @@ def has_news(outcomes: list[tuple[Op, Any]]) -> bool:
     return False
 
 
-def tell_all(loop: asyncio.AbstractEventLoop, outcomes: list[tuple[Op, Any]]) -> None:
+def acknowledge_all(loop: asyncio.AbstractEventLoop, outcomes: Outcomes) -> None:
     for op, outcome in outcomes:
         try:
             if isinstance(op, AppendOp):

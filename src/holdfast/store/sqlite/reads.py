@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import apsw
 
 from holdfast.errors import CorruptJournal, RunNotFound
 from holdfast.model import (
+    Cut,
     Definition,
     Loaded,
     Mail,
@@ -23,6 +25,7 @@ from holdfast.model import (
     Worker,
     WorkerId,
 )
+from holdfast.model.budgets import FamilyUse
 from holdfast.store import rows
 from holdfast.store.lines import evenly, few_records
 from holdfast.store.queries import load_queries
@@ -49,21 +52,36 @@ def run(connection: apsw.Connection, run_id: RunId) -> RunRow | None:
 
 def runs(connection: apsw.Connection, which: RunFilter) -> list[RunRow]:
     name, parameters = listing(which)
-    if which.before_id is not None:
+    if which.before_at is not None:
+        parameters["before_at"] = which.before_at
+    elif which.before_id is not None:
         parameters["before_at"] = connection.execute(_QUERIES["cursor_position"], (which.before_id,)).get
         if parameters["before_at"] is None:
             raise RunNotFound(f"There is no run {which.before_id} to list on from.")
     return [rows.read_run(values, lenient=True) for values in _rows(connection, name, parameters)]
 
 
-def records(connection: apsw.Connection, run_id: RunId, after: int) -> list[Record]:
+def records(connection: apsw.Connection, run_id: RunId, after: int, *, limit: int | None = None) -> list[Record]:
     found: list[Record] = []
     while True:
-        page = _rows(connection, "records", (run_id, after, _RECORDS_AT_ONCE))
+        most = _RECORDS_AT_ONCE if limit is None else min(_RECORDS_AT_ONCE, limit - len(found))
+        page = _rows(connection, "records", (run_id, after, most))
         found += read_records(run_id, page)
         if len(page) < _RECORDS_AT_ONCE:
             return found
         after = found[-1].seq
+
+
+def records_of_turn(connection: apsw.Connection, row: RunRow, cut: Cut) -> list[Record]:
+    return read_records(row.id, _rows(connection, "records_of_turn", (row.id, cut.prologue, cut.seq)))
+
+
+def checkpoints(
+    connection: apsw.Connection, run_id: RunId, key: str | None, *, after: int, limit: int
+) -> list[tuple[Record, bytes]]:
+    found = _rows(connection, "checkpoints", (run_id, key, after, limit))
+    before = [bytes.fromhex(values.pop() or "") for values in found]
+    return list(zip(read_records(run_id, found), before, strict=True))
 
 
 def load(connection: apsw.Connection, run_id: RunId) -> tuple[RunRow, list[Record]] | None:
@@ -71,8 +89,14 @@ def load(connection: apsw.Connection, run_id: RunId) -> tuple[RunRow, list[Recor
     return None if row is None else (row, records(connection, run_id, 0))
 
 
-def mail(connection: apsw.Connection, run_id: RunId, after: int) -> list[Mail]:
-    return [rows.read_mail(values) for values in _rows(connection, "mail", (run_id, after))]
+def mail(connection: apsw.Connection, run_id: RunId, after: int, *, limit: int | None = None) -> list[Mail]:
+    most = -1 if limit is None else limit
+    return [rows.read_mail(values) for values in _rows(connection, "mail", (run_id, after, most))]
+
+
+def mail_of_numbers(connection: apsw.Connection, run_id: RunId, numbers: Sequence[int]) -> list[Mail]:
+    found = _rows(connection, "mail_of_numbers", (run_id, json.dumps(list(numbers))))
+    return [rows.read_mail(values) for values in found]
 
 
 def load_many(connection: apsw.Connection, run_ids: Sequence[RunId]) -> list[Loaded]:
@@ -84,11 +108,18 @@ def load_many(connection: apsw.Connection, run_ids: Sequence[RunId]) -> list[Loa
         found = {}
         for run_id in wanted:
             try:
-                if (loaded := load(connection, run_id)) is not None:
-                    found[run_id] = Loaded(*loaded, mail(connection, run_id, 0))
+                if (row := run(connection, run_id)) is not None:
+                    found[run_id] = _load_one(connection, row)
             except (apsw.CorruptError, CorruptJournal):
                 continue
     return [found[run_id] for run_id in run_ids if run_id in found]
+
+
+def _load_one(connection: apsw.Connection, row: RunRow) -> Loaded:
+    cut = row.cut
+    if cut is None:
+        return Loaded(row, records(connection, row.id, 0), mail(connection, row.id, 0))
+    return Loaded(row, records_of_turn(connection, row, cut), mail(connection, row.id, cut.mail))
 
 
 def _load_all(connection: apsw.Connection, run_ids: Sequence[RunId]) -> dict[RunId, Loaded]:
@@ -98,10 +129,13 @@ def _load_all(connection: apsw.Connection, run_ids: Sequence[RunId]) -> dict[Run
             stored[RunId(values[0])] = rows.read_run(values)
         except CorruptJournal:
             continue
+    found: dict[RunId, Loaded] = {}
+    for row in [row for row in stored.values() if row.cut is not None]:
+        with suppress(CorruptJournal):
+            found[row.id] = _load_one(connection, stored.pop(row.id))
     mail_of: dict[str, list[Mail]] = defaultdict(list)
     for values in _rows(connection, "mail_of_runs", (json.dumps([row.id for row in stored.values() if row.mail]),)):
         mail_of[values[0]].append(rows.read_mail(values))
-    found: dict[RunId, Loaded] = {}
     for few in few_records(stored.values(), 2 * _RECORDS_AT_ONCE):
         records_of: dict[str, list[list[Any]]] = defaultdict(list)
         if len(few) > 1:
@@ -175,6 +209,10 @@ def next_wake(connection: apsw.Connection) -> int | None:
 
 def queue_counts(connection: apsw.Connection, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
     return rows.counts_of(queues, _rows(connection, "queue_counts", {"queues": json.dumps(list(queues))}))
+
+
+def family_use(connection: apsw.Connection, owner: RunId, asks: RunId) -> FamilyUse:
+    return rows.family_use_of(_rows(connection, "family_use", {"owner": owner, "asks": asks})[0])
 
 
 def mail_counts(connection: apsw.Connection, owner: WorkerId) -> dict[RunId, tuple[int, int]]:

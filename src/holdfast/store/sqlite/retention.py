@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import apsw
 
@@ -17,13 +17,12 @@ from holdfast.store import migrate, rows
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import reads
 from holdfast.store.sqlite.apply import Transaction
+from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.errors import explain
 from holdfast.store.sqlite.files import close_quietly, distrust_schema, sync_folder
 from holdfast.store.sqlite.marks import go_ahead
 from holdfast.store.sqlite.owners import open_unlinked
 from holdfast.store.sqlite.rows import read_rows
-
-T = TypeVar("T")
 
 _QUERIES = load_queries("sqlite")
 _PRUNE_POINTS = ("prune.before_commit", "prune.after_commit")
@@ -31,18 +30,11 @@ _COPY_POINTS = ("copy.before_commit", "copy.after_commit")
 _MOST_QUESTIONS = 1_000_000
 
 
-class Retention:
-    """The part of a store that removes runs and takes them in. See `holdfast.store.contract.Store`."""
+class SqliteRetention:
+    """The part of a store that removes runs, takes them in and copies them. See `holdfast.store.upkeep.Upkeep`."""
 
-    path: str
-
-    async def _write(
-        self, work: Callable[[Transaction, bool], T], points: tuple[str, str] = ("", ""), *, rings: bool = False
-    ) -> T:
-        raise NotImplementedError
-
-    async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
-        raise NotImplementedError
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def ended(
         self, agent: str, *, before: int, limit: int, after: tuple[int, RunId] | None = None
@@ -54,17 +46,17 @@ class Retention:
             found = _rows(connection, "ended", which)
             return [Ended(rows.read_run(values, lenient=True), bool(is_free)) for values, is_free in found]
 
-        return await self._read(work)
+        return await self._database.read(work)
 
     async def ended_agents(self) -> list[str]:
         def work(connection: apsw.Connection) -> list[str]:
             found: list[Any] = _rows(connection, "ended_agents", ())
             return found
 
-        return await self._read(work)
+        return await self._database.read(work)
 
     async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Pruned]:
-        return await self._write(
+        return await self._database.write(
             lambda transaction, _: _prune(transaction, tombstones, before=before, most=most, now=now), _PRUNE_POINTS
         )
 
@@ -72,7 +64,7 @@ class Retention:
         self, *, before: int, limit: int, agent: str | None = None, after: RunId | None = None
     ) -> list[RunRow]:
         which = {"before": before, "limit": limit, "agent": agent, "after": after or ""}
-        return await self._read(
+        return await self._database.read(
             lambda connection: [
                 rows.read_run(values, lenient=True) for values in _rows(connection, "tombstones", which)
             ]
@@ -86,13 +78,13 @@ class Retention:
             transaction.execute(_QUERIES["forget_mail"], which)
             return count
 
-        return await self._write(work, _PRUNE_POINTS)
+        return await self._database.write(work, _PRUNE_POINTS)
 
     async def whole(self, run_id: RunId) -> Whole | None:
-        return await self._read(lambda connection: _whole(connection, run_id), run_id=run_id)
+        return await self._database.read(lambda connection: _whole(connection, run_id), run_id=run_id)
 
     async def put(self, whole: Whole, *, instead_of: RunRow | None = None) -> RunRow:
-        return await self._write(
+        return await self._database.write(
             lambda transaction, _: _put(transaction, whole, instead_of),
             _COPY_POINTS,
             rings=whole.row.wake_at is not None,
@@ -105,7 +97,7 @@ class Retention:
             steps = {step.number: step for step in self.known_schema()} | steps
             return [steps[number] for number in sorted(steps)]
 
-        return await self._read(work)
+        return await self._database.read(work)
 
     def known_schema(self) -> list[SchemaStep]:
         return [SchemaStep(known.number, known.name, None) for known in migrate.migrations("sqlite")]
@@ -117,13 +109,13 @@ class Retention:
             if os.path.exists(path):
                 raise UsageError(f"{path} exists; a backup is written to a new file. Name another one, or remove it.")
             try:
-                return _copied(self.path, unfinished, path)
+                return _copied(self._database.path, unfinished, path)
             except (apsw.Error, OSError) as error:
                 with contextlib.suppress(OSError):
                     os.unlink(unfinished)
                 raise explain(error, path) from error
 
-        return await self._read(work)
+        return await self._database.read(work)
 
 
 def _rows(connection: apsw.Connection, name: str, parameters: Any) -> list[list[Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.errors import CorruptJournal
 from holdfast.model import Record, RunFilter, RunId
 from holdfast.store import rows
+from holdfast.store.shapes import RECORD, fits
 
 
 def read_rows(cell: bytes) -> list[list[Any]]:
@@ -20,9 +21,13 @@ def read_records(run_id: RunId, found: list[list[Any]]) -> list[Record]:
     unhex = bytes.fromhex
     records = []
     for values in found:
-        if values.count(None) > (values[11] is None) + (values[12] is None):
+        if not fits(values, RECORD):
             seq = values[0] if isinstance(values[0], int) else None
-            raise CorruptJournal(f"Record {seq} of run {run_id} lost a value.", run_id=run_id, seq=seq)
+            raise CorruptJournal(
+                f"Record {seq} of run {run_id} lost a value, or has one of another kind than its column.",
+                run_id=run_id,
+                seq=seq,
+            )
         values[13] = unhex(values[13])
         records.append(Record(*values))
     return records

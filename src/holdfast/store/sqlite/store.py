@@ -8,90 +8,78 @@ Write-ahead log with `synchronous=FULL`: what was acknowledged survives power lo
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
-import ctypes
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
-
-import apsw
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from holdfast.base import clock
-from holdfast.base.config import Settings, shared_group
-from holdfast.base.telemetry import warn
-from holdfast.errors import CorruptJournal, ForkedConnection, NoStore, StoreError, StoreReplaced, UsageError
+from holdfast.base.config import Settings
+from holdfast.errors import StoreError, StoreReplaced
 from holdfast.model import (
+    Act,
     Append,
     Applied,
     Claim,
     Definition,
+    Ended,
     Fence,
     Landing,
     Limit,
     Loaded,
     Mail,
+    Message,
+    Outgoing,
+    Proof,
+    Pruned,
     QuestionRow,
     QuestionState,
     Record,
     RunFilter,
     RunId,
     RunRow,
+    Said,
+    Saying,
+    SchemaStep,
     Sent,
     Status,
+    ThreadId,
+    ThreadRow,
     Wake,
+    Whole,
     Worker,
     WorkerId,
 )
-from holdfast.store import forks, migrate
+from holdfast.model.budgets import FamilyUse
 from holdfast.store.carrier import Carrier
 from holdfast.store.contract import Acknowledge
-from holdfast.store.home import AtHome
-from holdfast.store.mailing import Delivery
-from holdfast.store.queries import load_queries
-from holdfast.store.sqlite import lives, reads
+from holdfast.store.home import Home
+from holdfast.store.problems import Problem
+from holdfast.store.sqlite import liveness, reads
 from holdfast.store.sqlite.apply import Transaction
-from holdfast.store.sqlite.bell import Bell
+from holdfast.store.sqlite.chunks import SqliteFiles
+from holdfast.store.sqlite.claims import claim_many
+from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.errors import explain
-from holdfast.store.sqlite.files import (
-    check_not_inherited,
-    check_ours,
-    close_quietly,
-    distrust_schema,
-    mark_as_ours,
-    only_read,
-    prepare_file,
-    prepare_folder,
-    uri,
-)
-from holdfast.store.sqlite.guard import Held, check_alone, hold, leave_alone, watch_over
-from holdfast.store.sqlite.health import Health
-from holdfast.store.sqlite.identity import Identity
-from holdfast.store.sqlite.lending import Lending, define_within
-from holdfast.store.sqlite.locks import WorkerLocks
-from holdfast.store.sqlite.lost import Past, check_count, check_past, check_there
-from holdfast.store.sqlite.mail import deliver, tell
-from holdfast.store.sqlite.marks import Mark
-from holdfast.store.sqlite.ops import AppendOp, CallOp, CreateOp, SendOp
-from holdfast.store.sqlite.owners import Owners
-from holdfast.store.sqlite.retention import Retention
-from holdfast.store.sqlite.side_thread import SideThread
-from holdfast.store.sqlite.sweeps import Answers, Sweeps
-from holdfast.store.sqlite.writer import CREATE_POINTS, SEND_POINTS, Writer
+from holdfast.store.sqlite.health import DURABILITY, Health
+from holdfast.store.sqlite.mail import accept_mail, accept_with_appends
+from holdfast.store.sqlite.ops import AppendOp, CreateOp, SendOp
+from holdfast.store.sqlite.retention import SqliteRetention
+from holdfast.store.sqlite.surveys import SqliteSurveys
+from holdfast.store.sqlite.sweeps import Sweeps
+from holdfast.store.sqlite.threads import SqliteThreads
+from holdfast.store.sqlite.user_transactions import SqliteUserTransaction, define_within
+from holdfast.store.sqlite.writer import CREATE_POINTS, SEND_POINTS
 
-T = TypeVar("T")
-
-_WRITING = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW  # the path has no links
-_BUSY_MS = 30_000
-_LOOK_US = 100_000
 _CLAIM_POINTS = ("claim.before_commit", "claim.after_commit")
 _QUESTION_POINTS = ("question.before_commit", "question.after_commit")
 _DEFINE_POINTS = ("define.before_commit", "define.after_commit")
 
 
-class SqliteStore(Sweeps, Retention, Health, AtHome):
+class SqliteStore:
     """A store in a SQLite file. See `holdfast.store.contract.Store` for what the methods promise."""
+
+    durability = DURABILITY
 
     def __init__(
         self,
@@ -101,25 +89,23 @@ class SqliteStore(Sweeps, Retention, Health, AtHome):
         vfs: str | None = None,
         checkpoint_pages: int = 1000,
     ) -> None:
-        if str(path) in ("", ":memory:"):
-            raise UsageError("A store needs a file: what is in memory does not survive the process. Use a path.")
-        self.path = os.path.realpath(path)
+        self.home: Home | None = None
         self.settings = settings or Settings()
-        self._vfs = vfs  # for tests that simulate disks
-        self._checkpoint_pages = checkpoint_pages  # of 4 KB; the log is moved into the file when it is this long
-        self._queries = load_queries("sqlite")
-        self._owners = Owners(shared_group(self.settings))
-        self._locks = WorkerLocks(f"{self.path}-workers", self._owners)
-        self._bell = Bell(os.path.join(self._locks.directory, "bell"), self._owners)
         self._carrier = Carrier()
-        self._pid = os.getpid()
-        self._writer: Writer | None = None
-        self._reader: apsw.Connection | None = None
-        self._identity: Identity | None = None
-        self._held: Held | None = None
-        self._look_at = 0
-        self._answers = Answers()
-        self._side: SideThread | None = None
+        self._database = Database(
+            path,
+            settings=self.settings,
+            vfs=vfs,
+            checkpoint_pages=checkpoint_pages,
+            carry=self._carrier.carry,
+        )
+        self.path = self._database.path
+        self._sweeps = Sweeps(self._database)
+        self._retention = SqliteRetention(self._database)
+        self._threads = SqliteThreads(self._database)
+        self._files = SqliteFiles(self._database)
+        self._health = Health(self._database)
+        self.surveys = SqliteSurveys(self._database)
 
     @property
     def url(self) -> str:
@@ -127,270 +113,44 @@ class SqliteStore(Sweeps, Retention, Health, AtHome):
 
     @property
     def trouble(self) -> str | None:
-        """What the writer is waiting for or failed with, if anything: a full disk, a lock, an I/O error."""
-        return self._writer.trouble if self._writer is not None else None
+        return self._database.trouble
 
     @property
     def failure(self) -> StoreReplaced | None:
-        """The files are not those that were opened, or were cut short: this store cannot go on."""
-        return self._identity.failure if self._identity is not None else None
-
-    # open and close
+        return self._database.failure
 
     async def open(self, *, read_only: bool = False) -> None:
-        if self._reader is not None:
-            raise UsageError(f"{self.path} is open already.")
-        self._pid = os.getpid()
-        self._answers = Answers()
-        side = SideThread("holdfast-reader")
-        loop = asyncio.get_running_loop()
-        watch_over(self.path)
-        try:
-            await side.do(lambda: (self._open_to_read if read_only else self._open_to_write)(loop))
-        except BaseException as error:
-            leave_alone(self.path)
-            side.stop()
-            if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):
-                raise explain(error, self.path) from error
-            raise
-        self._side = side
-        forks.register(self)
-        atexit.register(self._stop_at_exit)
+        self._sweeps.forget()
+        await self._database.open(read_only=read_only)
 
-    def _open_to_write(self, loop: asyncio.AbstractEventLoop) -> None:
-        prepare_folder(self.path, self._owners)
-        with self._locks.opening(_BUSY_MS / 1000):
-            check_there(self.path, self._locks.directory)
-            prepare_file(self.path, self._owners)
-            check_not_inherited(self.path)
-            check_alone(self.path)
-            check_ours(self.path)
-            past = self._check_past()
-            connection = self._connect()
-            try:
-                check_count(self.path, past, connection)
-                mark_as_ours(connection, self.path)
-                if connection.pragma("journal_mode", "wal") != "wal":
-                    raise StoreError(
-                        f"{self.path} is on a file system without shared memory, so it cannot have a write-ahead log. "
-                        "Use a local disk."
-                    )
-                migrate.migrate(connection, self.path)
-                connection.execute("BEGIN IMMEDIATE")  # makes sure that the log exists before its identity is taken
-                connection.execute("COMMIT")
-                with contextlib.ExitStack() as undo:
-                    held = hold(self.path)
-                    undo.callback(held.let_go)
-                    self._owners.check(self.path, os.fstat(held.main))  # it may have been replaced since the first look
-                    identity = Identity(self.path, held)
-                    undo.callback(identity.close)
-                    reader = self._connect()
-                    undo.callback(close_quietly, reader, checkpoint=False)
-                    undo.callback(held.loosen)
-                    only_read(reader)
-                    self._writer = Writer(
-                        self.path,
-                        self._connect,
-                        identity=identity,
-                        held=held,
-                        mark=Mark(self._locks.directory, [each.file for each in past.marks], self._owners),
-                        loop=loop,
-                        ring=self._bell.ring,
-                        carry=self._carrier.carry,
-                        checkpoint_pages=self._checkpoint_pages,
-                    )
-                    undo.pop_all()
-                self._reader, self._identity, self._held = reader, identity, held
-                self._owners.tighten(self.path)
-            finally:
-                close_quietly(connection, checkpoint=False)
-        self._bell.open(read_only=False)
-
-    def _check_past(self) -> Past:
-        return check_past(self.path, self._locks, lambda: self._connect_to_read("immutable=1"))
-
-    def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not os.path.isfile(self.path):
-            raise NoStore(f"There is no store at {self.path}.")
-        for problem in self._owners.foreign(self.path, self._locks.directory):
-            warn("store.foreign", problem=problem)
-        check_there(self.path, self._locks.directory)
-        check_not_inherited(self.path)
-        check_alone(self.path)
-        check_ours(self.path)
-        wal = f"{self.path}-wal"
-        past = self._check_past()
-        try:
-            reader = self._connect_to_read("mode=ro")
-        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
-            if os.path.exists(wal) and os.stat(wal).st_size:
-                raise StoreError(
-                    f"{self.path} has a write-ahead log that cannot be read without write access to its directory "
-                    f"{os.path.dirname(self.path)} ({error}). Open it once as a user who may write there, or copy "
-                    "the file and its -wal to a directory of your own."
-                ) from error
-            reader = self._connect_to_read("immutable=1")  # no log, and none can be made: nobody writes
-        try:
-            check_count(self.path, past, reader)
-        except BaseException:
-            close_quietly(reader, checkpoint=False)
-            raise
-        self._reader, self._identity = reader, Identity(self.path, None)
-        self._bell.open(read_only=True)
-
-    def _connect_to_read(self, query: str) -> apsw.Connection:
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
-        connection = apsw.Connection(uri(self.path, query), flags=flags, vfs=self._vfs, statementcachesize=100)
-        try:
-            connection.set_busy_timeout(_BUSY_MS)
-            only_read(connection)
-            migrate.check_version(connection, self.path)
-        except BaseException:
-            close_quietly(connection, checkpoint=False)
-            raise
-        return connection
-
-    def _connect(self) -> apsw.Connection:
-        connection = apsw.Connection(self.path, flags=_WRITING, vfs=self._vfs, statementcachesize=200)
-        connection.set_busy_timeout(_BUSY_MS)
-        connection.wal_autocheckpoint(0)
-        distrust_schema(connection)
-        for name, value in (
-            ("synchronous", "full"),
-            ("fullfsync", "on"),
-            ("checkpoint_fullfsync", "on"),
-            ("temp_store", "memory"),
-            ("cache_size", -16_000),
-        ):
-            connection.pragma(name, value)
-        return connection
+    async def close(self) -> None:
+        await self._database.close()
 
     async def reach(self) -> None:
-        trouble = self._writable().trouble
+        trouble = self._database.writable().trouble
         if trouble is not None and self.failure is None:
             raise StoreError(trouble)
 
-    async def close(self) -> None:
-        if self._pid != os.getpid() or self._side is None:
-            return
-        side, self._side = self._side, None
-        self._bell.close()
-        try:
-            await side.do(self._close)
-        finally:
-            side.stop()
-
-    def _close(self) -> None:
-        # The reader first: then the writer's checkpoint can empty the log, and its close remove it.
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            close_quietly(reader, checkpoint=False)
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.stop()
-        if self._identity is not None:
-            self._identity.close()
-        if self._held is not None:
-            self._held.let_go()
-            self._held = None
-        leave_alone(self.path)
-        self._locks.drop_all()
-        atexit.unregister(self._stop_at_exit)
-
-    def _stop_at_exit(self) -> None:
-        if self._pid == os.getpid() and self._writer is not None:
-            self._writer.stop()
-
-    def forked(self) -> None:
-        if self._identity is not None and self._identity.file is not None and self._reader is not None:
-            forks.inherit(self._identity.file)
-        # Closing an inherited connection could delete the parent's log, so it must never be freed here.
-        for connection in (self._reader, self._writer.connection if self._writer is not None else None):
-            if connection is not None:
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-
-    # ways to the writer and the reader
-
-    def _check_usable(self) -> None:
-        if os.getpid() != self._pid:
-            raise ForkedConnection(
-                f"{self.path} was opened by process {self._pid}, and this is its forked child {os.getpid()}. "
-                "Connect again in the child, or fork before connecting."
-            )
-
-    def _writable(self) -> Writer:
-        self._check_usable()
-        if self._writer is None:
-            raise StoreError(f"{self.path} is {'not open' if self._reader is None else 'open read-only'}.")
-        return self._writer
-
-    async def _write(
-        self, work: Callable[[Transaction, bool], T], points: tuple[str, str] = ("", ""), *, rings: bool = False
-    ) -> T:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._writable().submit(CallOp(work, loop, future, points, rings))
-        return await future
-
-    def _reading(self) -> tuple[SideThread, Identity]:
-        self._check_usable()
-        if self._side is None or self._identity is None or self._reader is None:
-            raise StoreError(f"{self.path} is not open.")
-        return self._side, self._identity
-
-    async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
-        side, _ = self._reading()
-        return await side.do(lambda: self._read_now(work, run_id))
-
-    def _commits(self) -> bytes | None:
-        return self._reading()[1].commits()
-
-    def _check_files(self) -> None:
-        now = clock.monotonic_us()
-        if now >= self._look_at and self._identity is not None:
-            self._identity.check()
-            self._look_at = now + _LOOK_US
-
-    def _read_now(self, work: Callable[[apsw.Connection], T], run_id: RunId | None) -> T:
-        connection = self._reader
-        if connection is None or self._identity is None:
-            raise StoreError(f"{self.path} is closed.")
-        self._check_files()
-        try:
-            connection.execute("BEGIN")
-            try:
-                return work(connection)
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-        except (apsw.Error, OSError, UnicodeDecodeError) as error:
-            self._identity.check()  # what was cut short reads as if it were damaged
-            if run_id is None or not isinstance(error, apsw.CorruptError):
-                raise explain(error, self.path) from error
-            raise CorruptJournal(
-                f"A page of {self.path} that belongs to run {run_id} is damaged ({error}).", run_id=run_id
-            ) from error
-
     # runs
 
-    async def create(self, append: Append, *, owner: WorkerId | None, fence: Fence | None = None) -> RunRow:
+    async def create(
+        self, append: Append, *, owner: WorkerId | None, fence: Fence | None = None, act: Act | None = None
+    ) -> RunRow:
         def work(transaction: Transaction, again: bool) -> RunRow:
             transaction.check_fence(fence)
             if transaction.create(append, owner):
+                transaction.add_act(act)
                 return dataclasses.replace(append.row, owner=owner)
             stored = transaction.run(append.row.id)
             assert stored is not None
             return stored
 
-        if fence is not None:
-            return await self._write(work, CREATE_POINTS, rings=owner is None)
+        if fence is not None or act is not None:
+            return await self._database.write(work, CREATE_POINTS, rings=owner is None)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[RunRow] = loop.create_future()
-        self._writable().submit(CreateOp(work, loop, future, CREATE_POINTS, owner is None, append, owner))
+        self._database.writable().submit(CreateOp(work, loop, future, CREATE_POINTS, owner is None, append, owner))
         return await future
-
-    def create_inline(self, append: Append) -> bool:
-        return self._writable().create_inline(append)
 
     async def claim(
         self,
@@ -408,85 +168,131 @@ class SqliteStore(Sweeps, Retention, Health, AtHome):
         self, claims: Sequence[Claim], *, owner: WorkerId, limits: Mapping[str, Limit] | None = None
     ) -> list[bool]:
         def work(transaction: Transaction, again: bool) -> list[bool]:
-            return transaction.claim_many(claims, owner, limits or {}, again=again)
+            return claim_many(transaction, claims, owner=owner, limits=limits or {}, again=again)
 
-        return await self._write(work, _CLAIM_POINTS)
+        return await self._database.write(work, _CLAIM_POINTS)
 
     def submit(self, append: Append, acknowledge: Acknowledge, *, urgent: bool) -> None:
         # Everything queued is committed at once, so what is not urgent gains nothing from waiting here.
-        self._writable().submit(AppendOp(append, acknowledge))
+        self._database.writable().submit(AppendOp(append, acknowledge))
 
-    def commit_inline(self, append: Append) -> Applied | None:
-        return Applied.committed if self._writable().append_inline(append) else None
+    def commit_alone(self, append: Append, acknowledge: Acknowledge) -> bool:
+        """On this thread, or declined: what cannot be committed here and now is the writer's thread's."""
+        if not self._database.writable().commit_alone(append):
+            return False
+        acknowledge(Applied.committed)
+        return True
 
-    def submit_alone(self, append: Append, acknowledge: Acknowledge) -> Awaitable[None] | None:
-        """Always declined: what cannot be committed inline is the writer's thread's."""
-        return None
-
-    async def amend(self, append: Append, *, seize: bool = False) -> bool:
+    async def amend(self, append: Append, *, seize: bool = False, act: Act | None = None) -> bool:
         def work(transaction: Transaction, again: bool) -> bool:
             is_stored, is_new = transaction.amend(append, seize, again=again)
-            if is_new and append.tell is not None:
-                tell(transaction, append.tell)
+            if is_new:
+                transaction.add_act(act)
+            if is_new and append.outgoing is not None:
+                accept_with_appends(transaction, [append.outgoing])
             return is_stored
 
-        is_heard = append.row.wake_at is not None or append.tell is not None
-        return await self._write(work, ("amend.before_commit", "amend.after_commit"), rings=is_heard)
+        is_heard = append.row.wake_at is not None or append.outgoing is not None
+        return await self._database.write(work, ("amend.before_commit", "amend.after_commit"), rings=is_heard)
 
     async def quarantine(self, run_id: RunId, reason: str) -> None:
-        await self._write(lambda transaction, _: transaction.quarantine(run_id, reason))
+        await self._database.write(lambda transaction, _: transaction.quarantine(run_id, reason))
 
     # reads
 
     async def run(self, run_id: RunId) -> RunRow | None:
-        return await self._read(lambda connection: reads.run(connection, run_id), run_id=run_id)
+        return await self._database.read(lambda connection: reads.run(connection, run_id), run_id=run_id)
 
     async def runs(self, which: RunFilter) -> list[RunRow]:
-        return await self._read(lambda connection: reads.runs(connection, which))
+        return await self._database.read(lambda connection: reads.runs(connection, which))
 
-    async def records(self, run_id: RunId, *, after: int = 0) -> list[Record]:
-        return await self._read(lambda connection: reads.records(connection, run_id, after), run_id=run_id)
+    async def records(self, run_id: RunId, *, after: int = 0, limit: int | None = None) -> list[Record]:
+        return await self._database.read(
+            lambda connection: reads.records(connection, run_id, after, limit=limit), run_id=run_id
+        )
+
+    async def checkpoints(
+        self, run_id: RunId, *, turn: int | None = None, after: int = 0, limit: int = 1000
+    ) -> list[tuple[Record, bytes]]:
+        key = None if turn is None else f"@{turn}"
+        return await self._database.read(
+            lambda connection: reads.checkpoints(connection, run_id, key, after=after, limit=limit), run_id=run_id
+        )
 
     async def load(self, run_id: RunId) -> tuple[RunRow, list[Record]] | None:
-        return await self._read(lambda connection: reads.load(connection, run_id), run_id=run_id)
+        return await self._database.read(lambda connection: reads.load(connection, run_id), run_id=run_id)
 
     async def load_many(self, run_ids: Sequence[RunId]) -> list[Loaded]:
-        return await self._read(lambda connection: reads.load_many(connection, run_ids))
+        return await self._database.read(lambda connection: reads.load_many(connection, run_ids))
+
+    async def ready(
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] | None,
+        now: int,
+        limit: int,
+        after: str = "",
+        closed: Sequence[str] = (),
+    ) -> list[RunRow]:
+        return await self._sweeps.ready(agents=agents, queues=queues, now=now, limit=limit, after=after, closed=closed)
+
+    async def next_wake(self) -> int | None:
+        return await self._sweeps.next_wake()
+
+    async def family_use(self, owner: RunId, asks: RunId) -> FamilyUse:
+        return await self._database.read(lambda connection: reads.family_use(connection, owner, asks))
 
     async def queue_counts(self, queues: Sequence[str]) -> dict[str, dict[Status, int]]:
-        return await self._read(lambda connection: reads.queue_counts(connection, queues))
+        return await self._database.read(lambda connection: reads.queue_counts(connection, queues))
 
     async def blobs(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
-        return await self._read(lambda connection: reads.blobs(connection, run_id, digests), run_id=run_id)
+        return await self._database.read(lambda connection: reads.blobs(connection, run_id, digests), run_id=run_id)
 
     # the user's own tables
 
-    def transaction(self, landing: Landing) -> Lending:
-        return Lending(landing, self._writable().submit, self.settings.lease_s / 3)
+    def transaction(self, landing: Landing) -> SqliteUserTransaction:
+        return SqliteUserTransaction(landing, self._database.writable().submit, self.settings.lease_s / 3)
 
     async def landed(self, landing: Landing) -> str | None:
-        return await self._write(lambda transaction, _: transaction.landed(landing))
+        return await self._database.write(lambda transaction, _: transaction.landed(landing))
 
     # mail
 
     async def send(
-        self, mail: Mail, *, wake: Wake, expected: int | None = None, decides: tuple[QuestionState, str] | None = None
+        self,
+        mail: Mail,
+        *,
+        wake: Wake,
+        expected: int | None = None,
+        decides: tuple[QuestionState, str] | None = None,
+        act: Act | None = None,
     ) -> Sent:
-        delivery = Delivery(mail, wake, expected, decides)
+        outgoing = Outgoing(mail, wake, expected, decides, act)
 
         def work(transaction: Transaction, again: bool) -> Sent:
-            (sent,) = deliver(transaction, (delivery,), again=again)
+            (sent,) = accept_mail(transaction, [outgoing], again=again)
             if isinstance(sent, Exception):
                 raise sent
             return sent
 
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sent] = loop.create_future()
-        self._writable().submit(SendOp(work, loop, future, SEND_POINTS, True, delivery))
+        self._database.writable().submit(SendOp(work, loop, future, SEND_POINTS, True, outgoing))
         return await future
 
-    async def mail(self, run_id: RunId, *, after: int) -> list[Mail]:
-        return await self._read(lambda connection: reads.mail(connection, run_id, after), run_id=run_id)
+    async def mail(self, run_id: RunId, *, after: int, limit: int | None = None) -> list[Mail]:
+        return await self._database.read(
+            lambda connection: reads.mail(connection, run_id, after, limit=limit), run_id=run_id
+        )
+
+    async def mail_of_numbers(self, run_id: RunId, numbers: Sequence[int]) -> list[Mail]:
+        return await self._database.read(
+            lambda connection: reads.mail_of_numbers(connection, run_id, numbers), run_id=run_id
+        )
+
+    async def mail_counts(self, owner: WorkerId) -> dict[RunId, tuple[int, int]]:
+        return await self._sweeps.mail_counts(owner)
 
     # questions
 
@@ -498,7 +304,7 @@ class SqliteStore(Sweeps, Retention, Health, AtHome):
             assert stored is not None
             return stored
 
-        return await self._write(work, _QUESTION_POINTS)
+        return await self._database.write(work, _QUESTION_POINTS)
 
     async def close_question(
         self, run_id: RunId, key: str, state: QuestionState, at: int, *, fence: Fence | None = None
@@ -508,43 +314,132 @@ class SqliteStore(Sweeps, Retention, Health, AtHome):
             transaction.decide_question(run_id, key, state, at=at)
             return transaction.question(run_id, key)
 
-        return await self._write(work, _QUESTION_POINTS)
+        return await self._database.write(work, _QUESTION_POINTS)
 
     async def questions(
         self, *, run_id: RunId | None = None, id_prefix: str | None = None, only_open: bool = True, limit: int = 200
     ) -> list[QuestionRow]:
-        return await self._read(
+        return await self._database.read(
             lambda connection: reads.questions(
                 connection, run_id=run_id, id_prefix=id_prefix, only_open=only_open, limit=limit
             )
         )
 
+    # threads
+
+    async def say(self, saying: Saying, *, fence: Fence | None = None) -> Said:
+        return await self._threads.say(saying, fence=fence)
+
+    async def thread(self, thread_id: ThreadId) -> ThreadRow | None:
+        return await self._threads.thread(thread_id)
+
+    async def threads(self, *, id_prefix: str = "", after: str = "", limit: int = 200) -> list[ThreadRow]:
+        return await self._threads.threads(id_prefix=id_prefix, after=after, limit=limit)
+
+    async def messages(
+        self, thread_id: ThreadId, *, after: int = 0, upto: int | None = None, limit: int = 1000, newest: bool = False
+    ) -> list[Message]:
+        return await self._threads.messages(thread_id, after=after, upto=upto, limit=limit, newest=newest)
+
+    async def idle_threads(self, *, before: int, strays: bool, limit: int) -> list[ThreadId]:
+        return await self._threads.idle_threads(before=before, strays=strays, limit=limit)
+
+    async def forget_thread(self, thread_id: ThreadId, *, before: int, strays: bool) -> bool:
+        return await self._threads.forget_thread(thread_id, before=before, strays=strays)
+
+    async def put_messages(self, messages: Sequence[Message], row: ThreadRow) -> bool:
+        return await self._threads.put_messages(messages, row)
+
     # what workers share by name
 
-    async def define(self, definitions: Sequence[Definition], *, within: Any = None) -> list[bool]:
+    async def define(
+        self, definitions: Sequence[Definition], *, within: Any = None, act: Act | None = None
+    ) -> list[bool]:
         if within is not None:
-            self._writable()
+            self._database.writable()
             return define_within(within, self.path, definitions)
 
         def work(transaction: Transaction, again: bool) -> list[bool]:
-            return [transaction.define(definition, again=again) for definition in definitions]
+            # Of an earlier commit that may have succeeded: what it wrote is there, and the act with it.
+            was_written = again and all(transaction.is_defined(definition) for definition in definitions)
+            written = [transaction.define(definition, again=again) for definition in definitions]
+            transaction.add_act(act if any(written) and not was_written else None)
+            return written
 
-        return await self._write(work, _DEFINE_POINTS)
+        return await self._database.write(work, _DEFINE_POINTS)
 
-    async def forget(self, kind: str, names: Sequence[str], *, bodies: Sequence[str] | None = None) -> None:
-        await self._write(lambda transaction, _: transaction.forget(kind, names, bodies), _DEFINE_POINTS)
+    async def definitions(
+        self, kind: str, *, names: Sequence[str] | None = None, due: int | None = None, limit: int = 10_000
+    ) -> list[Definition]:
+        return await self._sweeps.definitions(kind, names=names, due=due, limit=limit)
+
+    async def forget(
+        self, kind: str, names: Sequence[str], *, bodies: Sequence[str] | None = None, act: Act | None = None
+    ) -> None:
+        def work(transaction: Transaction, again: bool) -> None:
+            if transaction.forget(kind, names, bodies):
+                transaction.add_act(act)
+
+        await self._database.write(work, _DEFINE_POINTS)
+
+    async def add_act(self, act: Act) -> None:
+        await self._database.write(lambda transaction, _: transaction.add_act(act), _DEFINE_POINTS)
+
+    # files
+
+    async def put_chunks(self, run_id: RunId, chunks: Mapping[str, bytes], *, fence: Fence | None) -> None:
+        await self._files.put_chunks(run_id, chunks, fence=fence)
+
+    async def known_chunks(self, run_id: RunId, digests: Sequence[str]) -> set[str]:
+        return await self._files.known_chunks(run_id, digests)
+
+    async def chunks(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
+        return await self._files.chunks(run_id, digests)
+
+    async def chunk_page(self, run_id: RunId, *, after: str, limit: int) -> list[str]:
+        return await self._files.chunk_page(run_id, after=after, limit=limit)
+
+    async def notes(self, run_id: RunId, name: str, *, digest: str | None = None) -> list[Record]:
+        return await self._files.notes(run_id, name, digest=digest)
+
+    # what is removed, and what is taken elsewhere
+
+    async def ended(
+        self, agent: str, *, before: int, limit: int, after: tuple[int, RunId] | None = None
+    ) -> list[Ended]:
+        return await self._retention.ended(agent, before=before, limit=limit, after=after)
+
+    async def ended_agents(self) -> list[str]:
+        return await self._retention.ended_agents()
+
+    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Pruned]:
+        return await self._retention.prune(tombstones, before=before, most=most, now=now)
+
+    async def tombstones(
+        self, *, before: int, limit: int, agent: str | None = None, after: RunId | None = None
+    ) -> list[RunRow]:
+        return await self._retention.tombstones(before=before, limit=limit, agent=agent, after=after)
+
+    async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
+        return await self._retention.forget_runs(run_ids)
+
+    async def whole(self, run_id: RunId) -> Whole | None:
+        return await self._retention.whole(run_id)
+
+    async def put(self, whole: Whole, *, instead_of: RunRow | None = None) -> RunRow:
+        return await self._retention.put(whole, instead_of=instead_of)
 
     # news
 
     def ring(self) -> None:
-        self._check_usable()
-        self._bell.ring()
+        self._database.check_usable()
+        self._database.bell.ring()
 
     async def changed(self, timeout_s: float) -> bool:
-        self._check_usable()
-        if self._side is None:
+        self._database.check_usable()
+        if not self._database.is_open:
             raise StoreError(f"{self.path} is not open.")
-        return await self._bell.changed(timeout_s)
+        return await self._database.bell.changed(timeout_s)
 
     def serve(self, worker_id: WorkerId, deliver: Callable[[Mail], None]) -> None:
         self._carrier.serve(worker_id, deliver)
@@ -552,26 +447,49 @@ class SqliteStore(Sweeps, Retention, Health, AtHome):
     # workers
 
     async def add_worker(self, worker: Worker) -> None:
-        self._writable()
+        self._database.writable()
         try:
-            inode = self._locks.take(worker.id)
+            inode = self._database.locks.take(worker.id)
         except OSError as error:
-            raise explain(error, self._locks.directory) from error
-        await self._write(lambda transaction, again: lives.add(transaction, worker, inode, again=again))
+            raise explain(error, self._database.locks.directory) from error
+        await self._database.write(lambda transaction, again: liveness.add(transaction, worker, inode, again=again))
 
     async def renew_worker(self, worker_id: WorkerId, lease_until_ms: int) -> bool:
-        return await self._write(lambda transaction, _: transaction.renew_worker(worker_id, lease_until_ms))
+        return await self._database.write(lambda transaction, _: liveness.renew(transaction, worker_id, lease_until_ms))
 
     async def remove_worker(self, worker_id: WorkerId) -> None:
         self._carrier.leave(worker_id)
-        await self._write(lambda transaction, _: lives.remove(transaction, worker_id))
-        self._locks.drop(worker_id)
+        await self._database.write(lambda transaction, _: liveness.remove(transaction, worker_id))
+        self._database.locks.drop(worker_id)
 
     async def workers(self) -> list[Worker]:
-        return await self._read(reads.workers)
+        return await self._database.read(reads.workers)
+
+    async def dead_workers(self) -> dict[WorkerId, Proof]:
+        return await self._sweeps.dead_workers()
 
     def lease_clock_ms(self) -> int:
         return clock.boottime_ms()
 
     def wall_clock_us(self) -> int:
         return clock.now_us()
+
+    # for doctor, verify, migrate and backup
+
+    async def check(self) -> list[Problem]:
+        return await self._health.check()
+
+    async def statistics(self) -> dict[str, int | str]:
+        return await self._health.statistics()
+
+    async def largest(self, limit: int) -> list[tuple[RunId, int, int]]:
+        return await self._health.largest(limit)
+
+    async def schema(self) -> list[SchemaStep]:
+        return await self._retention.schema()
+
+    def known_schema(self) -> list[SchemaStep]:
+        return self._retention.known_schema()
+
+    async def backup(self, path: str) -> int:
+        return await self._retention.backup(path)

@@ -17,9 +17,10 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
-from holdfast.model import Definition, RunId, RunRow, WorkerId
-from holdfast.store.sqlite import lives, reads
-from holdfast.store.sqlite.locks import WorkerLocks
+from holdfast.base import clock
+from holdfast.model import Definition, Proof, RunId, RunRow, WorkerId
+from holdfast.store.sqlite import liveness, reads
+from holdfast.store.sqlite.database import Database
 
 T = TypeVar("T")
 
@@ -53,32 +54,25 @@ class Answers:
 class Sweeps:
     """The part of a store that a worker with nothing to do uses. See `holdfast.store.contract.Store`."""
 
-    _locks: WorkerLocks
-    _answers: Answers
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._answers = Answers()
 
-    def _commits(self) -> bytes | None:
-        raise NotImplementedError
-
-    def _check_files(self) -> None:
-        raise NotImplementedError
-
-    def lease_clock_ms(self) -> int:
-        raise NotImplementedError
-
-    async def _read(self, work: Callable[[apsw.Connection], T], *, run_id: RunId | None = None) -> T:
-        raise NotImplementedError
+    def forget(self) -> None:
+        """What was answered is of a file that is closed by now."""
+        self._answers = Answers()
 
     async def _ask(
         self, question: Hashable, work: Callable[[apsw.Connection], tuple[T, int]], *, now: int = _NEVER
     ) -> T:
-        """As `_read`, unless the answer is known. `work` says until when its own holds if nothing is committed."""
-        commits = self._commits()
+        """As `read`, unless the answer is known. `work` says until when its own holds if nothing is committed."""
+        commits = self._database.commits()
         if commits is not None and (known := self._answers.find(commits, question, now)) is not None:
-            self._check_files()
+            self._database.check_files()
             await asyncio.sleep(0)  # who asks in a loop lets others have their turn, as if it were read
             found: T = known[0]
             return found
-        value, until = await self._read(work)
+        value, until = await self._database.read(work)
         if commits is not None and now < until:
             self._answers.keep(commits, question, value, until=until)
         return value
@@ -125,13 +119,15 @@ class Sweeps:
             return found, _or_ever(first[0].due_at if first else None)
 
         if names is not None:
-            return await self._read(read)
+            return await self._database.read(read)
         return [*await self._ask(("definitions", kind, due is None, limit), work, now=due or 0)]
 
-    async def dead_workers(self) -> dict[WorkerId, str]:
-        def work(connection: apsw.Connection) -> tuple[dict[WorkerId, str], int]:
-            others = lives.others(connection, self._locks)
-            return lives.dead(connection, self._locks, others, self.lease_clock_ms()), _NEVER if others else _EVER
+    async def dead_workers(self) -> dict[WorkerId, Proof]:
+        locks = self._database.locks
+
+        def work(connection: apsw.Connection) -> tuple[dict[WorkerId, Proof], int]:
+            others = liveness.others(connection, locks)
+            return liveness.dead(connection, locks, others, clock.boottime_ms()), _NEVER if others else _EVER
 
         return {**await self._ask("dead_workers", work)}
 

@@ -11,7 +11,7 @@ checkpointed so that what is in it reaches the disk another way, and the batch i
 own head stored if it had been committed, and is acknowledged after this new commit. A full disk keeps the appends
 until there is space; the other writes fail at once, their callers can decide.
 
-`commit_inline` does one append on the caller's thread. It declines (None) unless nothing is queued, the lock is free,
+`commit_alone` does one append on the caller's thread. It declines unless nothing is queued, the lock is free,
 no other process is writing, and commits have been fast; the caller then queues the append.
 """
 
@@ -23,25 +23,23 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from enum import IntEnum
 from typing import Any
 
 import apsw
 
 from holdfast.base import clock, faults
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.model import Append, Applied, Letter
-from holdfast.store.carrier import Posted
+from holdfast.model import Append
+from holdfast.store.carrier import AcceptedMail
 from holdfast.store.sqlite.apply import Transaction
-from holdfast.store.sqlite.errors import SYSTEMIC, explain, is_full
+from holdfast.store.sqlite.batches import Way, apply
+from holdfast.store.sqlite.errors import SYSTEMIC, as_store_error, explain, is_full
 from holdfast.store.sqlite.files import close_quietly
 from holdfast.store.sqlite.guard import Held
 from holdfast.store.sqlite.identity import Identity, LogState
-from holdfast.store.sqlite.lending import Lending
-from holdfast.store.sqlite.mail import deliver, tell
 from holdfast.store.sqlite.marks import Mark
-from holdfast.store.sqlite.ops import AppendOp, CallOp, CreateOp, Op, SendOp, has_news, tell_all
+from holdfast.store.sqlite.ops import AppendOp, CallOp, Op, Outcomes, acknowledge_all, has_news
+from holdfast.store.sqlite.user_transactions import SqliteUserTransaction
 
 _BATCH = 1024  # writes in one commit
 _BUSY_US = 30_000_000
@@ -62,18 +60,6 @@ _STOP = object()
 _CHECKPOINT = object()
 
 
-class Way(IntEnum):
-    """How a batch is applied, from the fastest way to the surest."""
-
-    quick = 0  #: as if everything matched
-    sorted = 1  #: what does not match is found out first, and taken one by one
-    careful = 2  #: each under a savepoint of its own
-
-
-class _Mismatch(Exception):
-    """What was assumed to match does not."""
-
-
 class Writer:
     """Owns the connection that writes."""
 
@@ -87,7 +73,7 @@ class Writer:
         mark: Mark,
         loop: asyncio.AbstractEventLoop,
         ring: Callable[[], None],
-        carry: Callable[[list[Posted]], bool],
+        carry: Callable[[list[AcceptedMail]], bool],
         checkpoint_pages: int,
     ) -> None:
         self.trouble: str | None = None
@@ -115,29 +101,15 @@ class Writer:
 
     # called by others
 
-    def submit(self, op: Op | Lending) -> None:
+    def submit(self, op: Op | SqliteUserTransaction) -> None:
         if self._closing.is_set():
             raise StoreError(f"{self._path} is closed.")
         self._queue.put(op)
 
-    def append_inline(self, append: Append) -> bool:
-        """Commit an append here and now, or decline."""
-        if append.tell is not None:
+    def commit_alone(self, append: Append) -> bool:
+        """Commit an append, or a new run, here and now, or decline."""
+        if append.outgoing is not None:
             return False
-        is_committed = self._commit_inline(append, self._transaction.append_inline, _APPEND_POINTS)
-        if is_committed and append.release and append.row.wake_at is not None:
-            self._ring()
-        return is_committed
-
-    def create_inline(self, append: Append) -> bool:
-        """Commit a new run here and now, or decline."""
-        owner = append.row.owner
-        is_committed = self._commit_inline(append, lambda new: self._transaction.create(new, owner), CREATE_POINTS)
-        if is_committed and owner is None:
-            self._ring()
-        return is_committed
-
-    def _commit_inline(self, append: Append, apply: Callable[[Append], bool], points: tuple[str, str]) -> bool:
         started = clock.monotonic_us()
         if started < self._slow_until or self._suspect or not self._queue.empty():
             return False
@@ -145,24 +117,25 @@ class Writer:
             return False
         if not self._lock.acquire(blocking=False):
             return False
+        is_new = not append.base_seq
+        before, after = CREATE_POINTS if is_new else _APPEND_POINTS
         committed = False
         try:
             if started >= self._look_at:
                 self._look()
-            execute = self._transaction.execute
-            execute("BEGIN IMMEDIATE")
+            transaction = self._transaction
+            transaction.execute("BEGIN IMMEDIATE")
             self._begun()
-            if not apply(append):
+            if not (transaction.create(append, append.row.owner) if is_new else transaction.append_inline(append)):
                 return False
-            faults.point(points[0])
+            faults.point(before)
             self._suspect = True
-            execute("COMMIT")
-            faults.point(points[1])
+            transaction.execute("COMMIT")
+            faults.point(after)
             self._check_committed()
             self._suspect = False
             committed = True
             self._note_duration(clock.monotonic_us() - started)
-            return True
         except (apsw.Error, OSError, StoreError, ValueError, TypeError, OverflowError):
             return False  # the writer's thread meets the same error and knows what to do about it
         finally:
@@ -171,6 +144,9 @@ class Writer:
             self._lock.release()
             if self.wal_pages >= self._checkpoint_at:
                 self._queue.put(_CHECKPOINT)
+        if append.row.owner is None if is_new else append.release and append.row.wake_at is not None:
+            self._ring()
+        return True
 
     def stop(self) -> None:
         """Commit what is queued, end the thread, checkpoint, close. Blocks; callable from any thread, also twice."""
@@ -183,7 +159,7 @@ class Writer:
                 item = self._queue.get_nowait()
                 if isinstance(item, AppendOp | CallOp):
                     left.append(item)
-                elif isinstance(item, Lending):
+                elif isinstance(item, SqliteUserTransaction):
                     item.end(StoreError(f"{self._path} is closed."))
         self._deliver([(op, StoreError(f"{self._path} is closed.")) for op in left])
 
@@ -197,12 +173,12 @@ class Writer:
         stopping = False
         while not stopping:
             ops: list[Op] = []
-            lending: Lending | None = None
+            user: SqliteUserTransaction | None = None
             item = self._queue.get()
             try:
                 while True:
-                    if isinstance(item, Lending):
-                        lending = item
+                    if isinstance(item, SqliteUserTransaction):
+                        user = item
                         break
                     if item is _STOP:
                         stopping = True
@@ -215,8 +191,8 @@ class Writer:
                 pass
             if ops:
                 self._commit(ops)
-            if lending is not None:
-                self._lend(lending)
+            if user is not None:
+                self._commit_with_user(user)
             if self.wal_pages >= self._checkpoint_at:
                 self._checkpoint()
         self._close()
@@ -228,12 +204,12 @@ class Writer:
             try:
                 with self._lock:
                     outcomes = self._attempt(ops, again=again, way=Way.careful if again else way)
-                    posted, self._transaction.posted = self._transaction.posted, []
+                    accepted, self._transaction.accepted = self._transaction.accepted, []
                 if outcomes is None:
                     way = Way(way + 1)
                     continue
                 self.trouble = None
-                if self._carry(posted) or has_news(outcomes):
+                if self._carry(accepted) or has_news(outcomes):
                     self._ring()
                 self._deliver(outcomes)
                 return
@@ -244,7 +220,7 @@ class Writer:
                 self._deliver([(op, refused) for op in ops])
                 return
             except Exception as bug:  # the thread must live on, and everybody must be told
-                self._deliver([(op, _as_store_error(bug, self._path)) for op in ops])
+                self._deliver([(op, as_store_error(bug, self._path)) for op in ops])
                 return
             explained = explain(error, self._path)
             self.trouble = str(explained)
@@ -273,29 +249,29 @@ class Writer:
                     appends.append(item)
                 elif isinstance(item, CallOp):
                     self._deliver([(item, explained)])
-                elif isinstance(item, Lending):
+                elif isinstance(item, SqliteUserTransaction):
                     item.end(explained)
             self._queue.put(_STOP)
         return appends
 
-    def _lend(self, lending: Lending) -> None:
+    def _commit_with_user(self, user: SqliteUserTransaction) -> None:
         """A transaction of the user's own, between two of ours."""
         try:
             with self._lock:
-                lending.end(self._lend_now(lending))
+                user.end(self._commit_with_user_now(user))
         except Exception as error:  # the thread must live on, and the effect must be told
             self.trouble = None if isinstance(error, HoldfastError) else str(explain(error, self._path))
-            lending.end(_as_store_error(error, self._path))
+            user.end(as_store_error(error, self._path))
 
-    def _lend_now(self, lending: Lending) -> bool:
+    def _commit_with_user_now(self, user: SqliteUserTransaction) -> bool:
         if self._suspect:
             self._reopen()
         self._begin()
         try:
-            if not lending.lend(self.connection):
+            if not user.lend(self.connection):
                 self._roll_back()
                 return False
-            if not self._transaction.land(lending.landing, lending.result or ""):
+            if not self._transaction.land(user.landing, user.result or ""):
                 self._roll_back()
                 return False
             faults.point("land.before_commit")
@@ -309,16 +285,13 @@ class Writer:
             self._roll_back()
             raise
 
-    def _attempt(self, ops: list[Op], *, again: bool, way: Way) -> list[tuple[Op, Any]] | None:
+    def _attempt(self, ops: list[Op], *, again: bool, way: Way) -> Outcomes | None:
         """One transaction with all of `ops`. None: this way does not do, and nothing was changed."""
         if self._suspect:
             self._reopen()
         self._begin()
         try:
-            if way is Way.careful:
-                outcomes: list[tuple[Op, Any]] | None = self._apply_carefully(ops, again)
-            else:
-                outcomes = self._apply_together(ops, is_sorted=way is Way.sorted)
+            outcomes = apply(self._transaction, ops, way=way, again=again, path=self._path)
             if outcomes is None:
                 self._roll_back()
                 return None
@@ -339,87 +312,6 @@ class Writer:
             self._suspect = self._suspect or (isinstance(error, SYSTEMIC) and not is_full(error))
             self._roll_back()
             raise
-        return outcomes
-
-    def _apply_together(self, ops: list[Op], *, is_sorted: bool) -> list[tuple[Op, Any]] | None:
-        """All of a kind with a few statements. New runs first and mail last: nobody can tell, it is one commit."""
-        outcomes: dict[Op, Any] = {}
-        letters: list[Letter] = []
-        round_: dict[str, AppendOp] = {}
-        try:
-            self._create_together([op for op in ops if isinstance(op, CreateOp)], outcomes, is_sorted)
-            for op in ops:
-                if isinstance(op, CreateOp | SendOp):
-                    continue
-                if not isinstance(op, AppendOp) or op.append.row.id in round_:
-                    letters += self._append_together(list(round_.values()), outcomes, is_sorted)
-                    round_ = {}
-                if isinstance(op, AppendOp):
-                    round_[op.append.row.id] = op
-                else:
-                    outcomes[op] = op.work(self._transaction, False)
-            letters += self._append_together(list(round_.values()), outcomes, is_sorted)
-            if letters:
-                tell(self._transaction, *letters)
-            sends = [op for op in ops if isinstance(op, SendOp)]
-            if sends:
-                for op, sent in zip(sends, deliver(self._transaction, [op.delivery for op in sends]), strict=True):
-                    outcomes[op] = _as_store_error(sent, self._path) if isinstance(sent, Exception) else sent
-        except SYSTEMIC:
-            raise
-        except Exception:
-            return None  # one of them is at fault; the next way finds out which
-        return [(op, outcomes[op]) for op in ops]
-
-    def _create_together(self, ops: list[CreateOp], outcomes: dict[Op, Any], is_sorted: bool) -> None:
-        existing = self._transaction.existing(op.append.row.id for op in ops) if is_sorted else set()
-        new = [op for op in ops if op.append.row.id not in existing]
-        if new and not self._transaction.create_all([(op.append, op.owner) for op in new]):
-            raise _Mismatch
-        for op in ops:
-            is_new = op.append.row.id not in existing
-            outcomes[op] = replace(op.append.row, owner=op.owner) if is_new else op.work(self._transaction, False)
-
-    def _append_together(self, ops: list[AppendOp], outcomes: dict[Op, Any], is_sorted: bool) -> list[Letter]:
-        """Appends of different runs; what has to be told of those that were applied."""
-        if not ops:
-            return []
-        matching = self._transaction.appendable([op.append for op in ops]) if is_sorted else None
-        fitting = ops if matching is None else [op for op in ops if op.append.row.id in matching]
-        if fitting and not self._transaction.append_all([op.append for op in fitting]):
-            raise _Mismatch
-        outcomes |= dict.fromkeys(fitting, Applied.committed)
-        letters = [op.append.tell for op in fitting if op.append.tell is not None]
-        for op in ops:
-            if op not in outcomes:
-                outcomes[op], _ = self._transaction.append_one(op.append, again=False)
-        return letters
-
-    def _apply_carefully(self, ops: list[Op], again: bool) -> list[tuple[Op, Any]]:
-        execute, posted = self._transaction.execute, self._transaction.posted
-        outcomes: list[tuple[Op, Any]] = []
-        for op in ops:
-            before = len(posted)
-            execute("SAVEPOINT one")
-            try:
-                if isinstance(op, AppendOp):
-                    applied, is_new = self._transaction.append_one(op.append, again=again)
-                    if is_new and op.append.tell is not None:
-                        tell(self._transaction, op.append.tell)
-                    elif op.append.tell is not None:
-                        posted.append(Posted(op.append.tell.mail, None))  # it may have been told before
-                    outcomes.append((op, applied))
-                else:
-                    outcomes.append((op, op.work(self._transaction, again)))
-            except SYSTEMIC:
-                raise
-            except Exception as error:
-                if not self.connection.in_transaction:
-                    raise  # SQLite rolled back everything, not only this one
-                execute("ROLLBACK TO one")
-                del posted[before:]
-                outcomes.append((op, _as_store_error(error, self._path)))
-            execute("RELEASE one")
         return outcomes
 
     def _begin(self) -> None:
@@ -450,7 +342,7 @@ class Writer:
 
     def _begun(self) -> None:
         """Right after BEGIN: nobody else changes the log now."""
-        self._transaction.posted.clear()
+        self._transaction.accepted.clear()
         self._log, self._counted = self._identity.before_commit(), 0
         if self._log is not None and self._mark.is_outdated(self._log):
             self._counted = self._mark.count(self._transaction)
@@ -543,19 +435,11 @@ class Writer:
 
     # telling
 
-    def _deliver(self, outcomes: list[tuple[Op, Any]]) -> None:
+    def _deliver(self, outcomes: Outcomes) -> None:
         """Tell each caller on its own loop, in one go per loop."""
-        loops: dict[asyncio.AbstractEventLoop, list[tuple[Op, Any]]] = {}
+        loops: dict[asyncio.AbstractEventLoop, Outcomes] = {}
         for op, outcome in outcomes:
             loops.setdefault(self._loop if isinstance(op, AppendOp) else op.loop, []).append((op, outcome))
         for loop, mine in loops.items():
             with contextlib.suppress(RuntimeError):  # that loop is closed: nobody is left to be told
-                loop.call_soon_threadsafe(tell_all, loop, mine)
-
-
-def _as_store_error(error: Exception, path: str) -> HoldfastError:
-    if isinstance(error, HoldfastError):
-        return error
-    explained = explain(error, path)
-    explained.__cause__ = error
-    return explained
+                loop.call_soon_threadsafe(acknowledge_all, loop, mine)

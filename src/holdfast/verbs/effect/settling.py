@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeVar
 
 from holdfast.base import faults
 from holdfast.base.clock import now_us
@@ -20,7 +20,10 @@ from holdfast.errors import EffectInDoubt, EffectUndone, StepError, Undecodable,
 from holdfast.journal.evidence import how_it_ended, how_to_declare
 from holdfast.journal.recovery import CANCELLED, Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind, Landing
-from holdfast.running.calls import Body, Options, not_stored, remember_key
+from holdfast.running.bodies import Body
+from holdfast.running.leftovers import record_verdict
+from holdfast.running.options import Options
+from holdfast.running.outcomes import drop, not_stored, remember_key
 from holdfast.running.raising import raised
 from holdfast.running.scopes import Scope, StepInfo
 
@@ -55,8 +58,7 @@ def not_landed() -> Verdict[Never]:
     return Verdict(has_landed=False)
 
 
-@brisk
-class EffectCall:
+class DoubtfulCall(Protocol):
     """One call of an effect, while it is being performed."""
 
     scope: Scope
@@ -64,18 +66,11 @@ class EffectCall:
     key: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    args_text: str
-    args_digest: str
     idempotency_key: str
-    has_other_args: bool = False  #: than what is recorded of it: the next intent says which
-
-    def landing(self, attempt: int) -> Landing:
-        """One attempt of it, if it changes the user's own tables."""
-        return Landing(self.run.id, self.idempotency_key, attempt)
 
 
 @brisk
-class Ended:
+class EffectEnd:
     """How a call ended: `kind` and `payload` are what is recorded, `value` or `error` what the agent gets."""
 
     kind: Kind
@@ -86,24 +81,31 @@ class Ended:
     error: BaseException | None = None
 
 
-def stored(call: EffectCall, body: Body, attempt: int, took: int, value: Any) -> Ended:
-    """It happened. If its result cannot be stored, that is what the agent hears; it is never done again."""
+def stored(
+    call: DoubtfulCall, body: Body, attempt: int, took: int, value: Any, *, unkept: Exception | None = None
+) -> EffectEnd:
+    """It happened. If its result cannot be stored, that is what the agent hears; it is never done again.
+
+    `unkept`: why something else that it has left could not be.
+    """
     try:
-        payload, value = body.result_coder().roundtrip(value, what=f"the result of {call.key}")
+        if unkept is not None:
+            raise Unserialisable(str(unkept)) from unkept
+        payload, value = body.coder.roundtrip(value, what=f"the result of {call.key}")
         call.run.journal.check_size(payload, f"the result of {call.key}")
     except Unserialisable as error:
         payload = json.dumps({"repr": _shown(value), "error": str(error)})
         seen = remember_key(not_stored(call.key, call.run.id), call.key)
         seen.add_note(str(error))
-        return Ended(Kind.unstored, payload, took, attempt, error=seen)
-    return Ended(Kind.done, payload, took, attempt, value=value)
+        return EffectEnd(Kind.unstored, payload, took, attempt, error=seen)
+    return EffectEnd(Kind.done, payload, took, attempt, value=value)
 
 
-def failed(call: EffectCall, options: Options, attempt: int, took: int, error: Exception) -> Ended:
+def failed(call: DoubtfulCall, options: Options, attempt: int, took: int, error: Exception) -> EffectEnd:
     """It did not happen, and there are no attempts left: the agent gets what the body raised."""
     payload, seen = roundtrip_error(error, options.failures)
     seen.__traceback__ = trimmed(error.__traceback__)  # live, the agent's author sees the line in the body too
-    return Ended(Kind.failed, payload, took, attempt, error=remember_key(seen, call.key))
+    return EffectEnd(Kind.failed, payload, took, attempt, error=remember_key(seen, call.key))
 
 
 @mutable
@@ -114,7 +116,7 @@ class Settling:
     tells why it failed.
     """
 
-    call: EffectCall
+    call: DoubtfulCall
     name: str
     body: Body
     options: Options
@@ -129,7 +131,7 @@ class Settling:
     known: Mapping[str, Any] = field(default_factory=dict)  #: evidence, from before the run was taken up again
     landing: Landing | None = None  #: where the store itself knows what became of it
 
-    async def settle(self, said: dict[str, Any] | None) -> Ended | None:
+    async def settle(self, said: dict[str, Any] | None) -> EffectEnd | None:
         """The outcome; None: it did not happen (or may be repeated), and a new attempt follows.
 
         `said`: what a person said, and was recorded, before a crash kept it from being acted on.
@@ -141,7 +143,7 @@ class Settling:
         if self.landing is not None:
             return await self._read_landed(self.landing, evidence)
         is_recorded = False
-        if (given := self._fitting(run.take_verdict(key), evidence)) is None and said is not None:
+        if (given := self._fitting(run.inbox.take_verdict(key), evidence)) is None and said is not None:
             is_recorded = (given := self._fitting(said, evidence, is_recorded=True)) is not None
         while given is None:
             verdict, value = await self._verify(evidence)
@@ -153,7 +155,7 @@ class Settling:
                 case Ruling.verify_later:
                     await self._wait_settled()
                 case Ruling.ask:
-                    told = await run.hold(key, {"name": self.name, "attempt": self.attempt, **evidence})
+                    told = await run.waits.hold(key, {"name": self.name, "attempt": self.attempt, **evidence})
                     if told["verdict"] == CANCELLED:
                         return self._left(evidence)
                     given = self._fitting(told, evidence)
@@ -163,19 +165,19 @@ class Settling:
             self._record(given["verdict"], "person", evidence, given)
         return self._resolved(given)
 
-    async def _read_landed(self, landing: Landing, evidence: dict[str, Any]) -> Ended | None:
+    async def _read_landed(self, landing: Landing, evidence: dict[str, Any]) -> EffectEnd | None:
         """The changes are in the store's own database, which says whether they were made; nobody else can."""
         call = self.call
         found = await call.run.patiently(lambda: call.run.host.store.landed(landing))
         faults.point("settle.before_record")
         if found is None:
             return await self._act(Ruling.again, "not_landed", None, evidence, by="the store")
-        value = self.body.result_coder().loads(found, what=f"the result of {call.key}")
+        value = self.body.coder.loads(found, what=f"the result of {call.key}")
         return await self._act(Ruling.landed, "landed", value, evidence, by="the store")
 
     async def _act(
         self, ruling: Ruling, verdict: str | None, value: Any, evidence: dict[str, Any], *, by: str = "verify"
-    ) -> Ended | None:
+    ) -> EffectEnd | None:
         """Record the ruling, and do what it says; `by`: whose verdict it is."""
         match ruling:
             case Ruling.landed:
@@ -205,15 +207,15 @@ class Settling:
                     evidence["attempts"] = "used up"
                 return self._fail("on_doubt", evidence)
 
-    def give_up(self) -> Ended:
+    def give_up(self) -> EffectEnd:
         """The run was cancelled before it was tried again; an attempt before may have done it."""
         return self._left({"cause": self.doubt.cause})
 
-    def _left(self, evidence: dict[str, Any]) -> Ended:
-        self.call.run.left_in_doubt.add(self.call.key)
+    def _left(self, evidence: dict[str, Any]) -> EffectEnd:
+        self.call.run.activity.leave_in_doubt(self.call.key)
         return self._fail("cancel", evidence)
 
-    def _fail(self, by: str, evidence: dict[str, Any]) -> Ended:
+    def _fail(self, by: str, evidence: dict[str, Any]) -> EffectEnd:
         self._record("fail", by, evidence)
         undo = f"Its undo failed: {evidence['undo_error']}." if "undo_error" in evidence else ""
         about = f"Run {self.call.run.id}: {self.call.key} may or may not have happened: {how_it_ended(evidence)}."
@@ -225,31 +227,37 @@ class Settling:
             )
         )
 
-    def _raised(self, error: Exception) -> Ended:
-        return Ended(Kind.failed, encode_error(error), 0, self.attempt, error=remember_key(error, self.call.key))
+    def _raised(self, error: Exception) -> EffectEnd:
+        return EffectEnd(Kind.failed, encode_error(error), 0, self.attempt, error=remember_key(error, self.call.key))
 
     async def _wait_settled(self) -> None:
-        await self.call.run.wait_until(self.call.key, self.doubt.since_us + self.settle_us + 1000)
+        await self.call.run.waits.wait_until(self.call.key, self.doubt.since_us + self.settle_us + 1000)
 
     async def _verify(self, evidence: dict[str, Any]) -> tuple[Literal["landed", "not_landed"] | None, Any]:
         if self.verify is None:
             return None, None
         call = self.call
         info = StepInfo(call.run, self.name, call.key, self.attempt, call.idempotency_key)
-        call.run.bodies += 1
+        args, kwargs, workspaces = call.args, call.kwargs, call.run.outputs.workspaces
         try:
-            verdict = await self.verify.run(call.scope, info, call.args, call.kwargs, self.options.timeout_s)
+            given = None if workspaces is None else workspaces.given(args, kwargs)
+            if given is not None:  # as the attempt found it; what is done to it is taken back
+                await given.enter(info)
+                args, kwargs = given.args, given.kwargs
+            verdict = await self.verify.run(call.scope, info, args, kwargs, self.options.timeout_s)
+            has_landed = isinstance(verdict, Verdict) and verdict.has_landed
+            result = self.body.from_outside(verdict.result) if has_landed else None
         except BaseException as caught:
-            error = raised(caught, is_over=call.run.dead)
+            error = raised(caught, is_over=call.run.life.dead)
             evidence["verify_error"] = _named(error)
             return None, None
         finally:
-            call.run.bodies -= 1
+            drop(info)
         if not isinstance(verdict, Verdict):
             evidence["verify_error"] = f"verify returned {type(verdict).__name__}, not hf.landed(…) or hf.not_landed()"
             return None, None
         evidence["verify"] = "landed" if verdict.has_landed else "not_landed"
-        return ("landed", verdict.result) if verdict.has_landed else ("not_landed", None)
+        return ("landed", result) if verdict.has_landed else ("not_landed", None)
 
     def _fitting(
         self, given: dict[str, Any] | None, evidence: dict[str, Any], *, is_recorded: bool = False
@@ -273,29 +281,34 @@ class Settling:
             return f"it was said of attempt {given['attempt']}"
         if given["verdict"] == "landed":
             try:
-                self.body.result_coder().loads(given["value"], what=f"the result given for {self.call.key}")
+                self.body.read_given(given["value"], what=f"the result given for {self.call.key}")
             except Undecodable as error:
                 return str(error)
         return None
 
-    def _resolved(self, given: dict[str, Any]) -> Ended | None:
+    def _resolved(self, given: dict[str, Any]) -> EffectEnd | None:
         """What follows from a person's verdict."""
         match given["verdict"]:
             case "landed":
-                value = self.body.result_coder().loads(given["value"], what=f"the result given for {self.call.key}")
+                value = self.body.read_given(given["value"], what=f"the result given for {self.call.key}")
                 return stored(self.call, self.body, self.attempt, 0, value)
             case "not_landed":
                 return None
             case _:
                 error = decode_error(given["error"], self.options.failures)
-                return Ended(Kind.failed, given["error"], 0, self.attempt, error=remember_key(error, self.call.key))
+                return EffectEnd(Kind.failed, given["error"], 0, self.attempt, error=remember_key(error, self.call.key))
 
     def _record(self, verdict: str, by: str, evidence: dict[str, Any], given: dict[str, Any] | None = None) -> None:
         run, key = self.call.run, self.call.key
-        run.record_verdict(key, self.name, self.attempt, verdict, by, evidence, given)
+        record_verdict(
+            run, key, self.name, attempt=self.attempt, verdict=verdict, by=by, evidence=evidence, given=given
+        )
         if verdict in ("not_landed", "retry"):
-            run.intents.discard(key)
-            (run.unsure.add if verdict == "retry" else run.unsure.discard)(key)
+            run.activity.is_known(key)
+            if verdict == "retry":
+                run.activity.may_have_happened(key)
+            else:
+                run.activity.has_not_happened(key)
         faults.point("settle.after_record")
 
 

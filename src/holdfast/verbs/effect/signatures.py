@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from holdfast.durations import Duration
 
 if TYPE_CHECKING:
-    from holdfast.running.calls import BoundCall, CallMethod, Retry
+    from holdfast.running.bodies import BoundCall, CallMethod
+    from holdfast.running.options import Retry
     from holdfast.verbs.effect.settling import Verdict
 
 P = ParamSpec("P")

@@ -7,15 +7,20 @@ the call. Of all attempts of a call one can commit, whoever makes them; whether 
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.errors import NotInRun, UsageError
+from holdfast.errors import NotInRun, RetryLater, StoreError, Unserialisable, UsageError
 from holdfast.running.scopes import scope_or_none
 
 if TYPE_CHECKING:
+    from holdfast.running.bodies import Body
+    from holdfast.running.context import RunContext
+    from holdfast.running.options import Options
     from holdfast.store.contract import UserTransaction
+
+_LOST_S = 0.2  # from a lost connection to the next attempt
 
 
 class transaction:
@@ -72,6 +77,62 @@ class transaction:
     ) -> None:
         if error is not None:
             self._transaction.spoil()
+
+
+class Transacted(Protocol):
+    """One call of an effect that changes the user's own tables."""
+
+    run: RunContext
+    key: str
+
+
+class Declared(Protocol):
+    """What is declared of it."""
+
+    body: Body
+    options: Options
+
+
+async def transact(
+    call: Transacted,
+    declared: Declared,
+    transaction: UserTransaction,
+    run_body: Callable[[], Awaitable[tuple[Any, Exception | None]]],
+) -> tuple[Any, Exception | None, bool]:
+    """Run the body in a transaction: what it returned or raised, and whether that proves that nothing happened."""
+    try:
+        value, error = await run_body()
+        if error is not None:
+            await transaction.roll_back()
+            if transaction.was_lost and not isinstance(error, declared.options.failures):
+                later = RetryLater(_LOST_S)  # the body is not to blame, and nothing has happened
+                later.__cause__ = error
+                return None, later, True
+            return None, error, True
+        if not transaction.has_begun:
+            return value, None, True
+        return await _land(call, declared, transaction, value)
+    except BaseException:
+        transaction.spoil()
+        raise
+
+
+async def _land(
+    call: Transacted, declared: Declared, transaction: UserTransaction, value: Any
+) -> tuple[Any, Exception | None, bool]:
+    """Commit what the body did, with its result."""
+    try:
+        payload, _ = declared.body.coder.roundtrip(value, what=f"the result of {call.key}")
+        call.run.journal.check_size(payload, f"the result of {call.key}")
+    except Unserialisable as error:
+        await transaction.roll_back()
+        return None, error, True
+    try:
+        if await transaction.land(payload):
+            return value, None, True
+    except StoreError as error:
+        return None, error, False
+    return None, StoreError(f"Run {call.run.id}: {call.key} was tried again elsewhere meanwhile."), False
 
 
 def uses_transaction(fn: Callable[..., Any]) -> bool:

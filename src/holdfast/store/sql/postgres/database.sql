@@ -6,6 +6,18 @@ SELECT (SELECT count(*) FROM {schema}.runs), (SELECT count(*) FROM {schema}.reco
        (SELECT count(*) FROM {schema}.blobs), (SELECT count(*) FROM {schema}.mailbox),
        (SELECT count(*) FROM {schema}.workers)
 
+-- name: largest_runs
+-- The runs that take most, with their bytes. Only those that have most records, or most large values, are measured.
+WITH candidate AS (
+    (SELECT id FROM {schema}.runs ORDER BY head_seq DESC LIMIT 20)
+    UNION (SELECT run_id FROM {schema}.blobs GROUP BY run_id ORDER BY count(*) DESC LIMIT 20))
+SELECT runs.id, runs.head_seq,
+       (coalesce((SELECT sum(octet_length(coalesce(args, '')) + octet_length(coalesce(payload, '')))
+                  FROM {schema}.records WHERE run_id = runs.id), 0)
+        + coalesce((SELECT sum(octet_length(data)) FROM {schema}.blobs WHERE run_id = runs.id), 0)
+        + coalesce((SELECT sum(octet_length(body)) FROM {schema}.mailbox WHERE run_id = runs.id), 0))::bigint AS bytes
+FROM candidate JOIN {schema}.runs USING (id) ORDER BY bytes DESC, runs.id LIMIT $1
+
 -- name: server_facts
 -- What `doctor` wants to know of the server.
 SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),

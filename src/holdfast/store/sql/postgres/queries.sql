@@ -5,7 +5,7 @@
 -- connection of ours has (see store/postgres/path.py); what is executed on a connection of the user's is qualified.
 --
 -- Names are those of SQLite's queries where the thing is the same. They differ in this: a write of several statements
--- is a function of the database (see the migrations), because each statement of its own would be a trip to the server
+-- is a function of the database (see functions.sql), because each statement of its own would be a trip to the server
 -- and back, and a statement inside a function sees what was committed while it waited for a lock. Rows come as they
 -- are, not as JSON: no interpreter lock is given up between them. There are arrays where SQLite has JSON.
 --
@@ -94,7 +94,8 @@ SELECT pg_catalog.set_config('search_path', $1, true)
 UPDATE {schema}.runs
 SET updated_at = $2, reason = $3, generation = $4, head_seq = $5, head_hash = $6, summary = $7, digest = $8,
     claims = CASE WHEN $9::boolean THEN 0 ELSE claims END, status = $14, wake_at = $15,
-    owner = CASE WHEN $16::boolean THEN NULL ELSE owner END
+    owner = CASE WHEN $16::boolean THEN NULL ELSE owner END,
+    moved = CASE WHEN status = $14 AND NOT $16::boolean THEN moved ELSE pg_current_xact_id()::text::bigint END
 WHERE id = $1 AND epoch = $10 AND head_seq = $11 AND head_hash = $12 AND owner = $13
   AND mail = coalesce($17::bigint, mail)
 
@@ -115,7 +116,7 @@ FROM done CROSS JOIN (VALUES [[(?::bigint, ?::bigint, ?::bigint, ?::text, ?::tex
 
 -- name: append
 -- Appends and amendments, with their records and blobs.
-SELECT {schema}.append_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+SELECT {schema}.append_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
                          $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)
 
 -- name: create_runs
@@ -140,13 +141,14 @@ SELECT outcomes FROM made
 
 -- name: claim_runs
 -- Take over runs that are as expected.
-SELECT {schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+SELECT {schema}.claim_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 
 -- name: quarantine_run
 -- Take a run out of service, whatever its row says; the epoch fences whoever has it.
 WITH {synced}
 UPDATE {schema}.runs
-SET status = 'quarantined', owner = NULL, wake_at = NULL, epoch = epoch + 1, reason = $2, updated_at = $3
+SET status = 'quarantined', owner = NULL, wake_at = NULL, epoch = epoch + 1, reason = $2, updated_at = $3,
+    moved = pg_current_xact_id()::text::bigint
 FROM durable WHERE id = $1 AND status <> 'quarantined'
 
 -- name: lock_runs
@@ -155,7 +157,7 @@ SELECT {run_columns} FROM {schema}.runs WHERE id = ANY ($1::text[]) ORDER BY id 
 
 -- name: deliver
 -- Write what was decided about mail.
-SELECT {schema}.deliver_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+SELECT {schema}.deliver_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
                           $21, $22, $23, $24, $25)
 
 -- name: find_mail
@@ -182,8 +184,8 @@ JOIN {schema}.questions AS q ON q.run_id = v.run_id AND q.key = v.key AND q.stat
 ORDER BY q.run_id, q.key FOR UPDATE OF q
 
 -- name: mail
--- Mail for a run after a number, in the order of acceptance.
-SELECT {mail_columns} FROM {schema}.mailbox WHERE run_id = $1 AND number > $2 ORDER BY number
+-- Mail for a run after a number, in the order of acceptance; all of it, if the limit is null.
+SELECT {mail_columns} FROM {schema}.mailbox WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3::bigint
 
 -- name: mail_of_runs
 -- All mail for some runs, each run's in the order of acceptance.
@@ -192,7 +194,10 @@ SELECT {mail_columns} FROM {schema}.mailbox WHERE run_id = ANY ($1::text[]) ORDE
 -- name: queue_counts
 -- How many runs of each of these queues are queued, and running.
 SELECT queue, status, count(*) FROM {schema}.runs
-WHERE queue = ANY($1) AND status IN ('queued', 'running') GROUP BY queue, status
+WHERE queue = ANY($1) AND status = 'queued' GROUP BY queue, status
+UNION ALL
+SELECT queue, status, count(*) FROM {schema}.runs
+WHERE queue || '' = ANY($1) AND status = 'running' GROUP BY queue, status
 
 -- name: mail_counts
 -- Epoch and number of the last mail of each run that a worker owns.
@@ -375,16 +380,25 @@ SELECT {run_columns} FROM {schema}.runs WHERE id = $1
 SELECT {run_columns} FROM {schema}.runs WHERE id = ANY ($1::text[])
 
 -- name: records
--- The records of a run after a number, in order.
-SELECT {record_columns} FROM {schema}.records WHERE run_id = $1 AND seq > $2 ORDER BY seq
+-- The next records of a run, in order; all that are left, if the limit is null.
+SELECT {record_columns} FROM {schema}.records WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3::bigint
 
 -- name: records_of_runs
 -- All records of some runs, each run's in order, with the run.
 SELECT run_id, {record_columns} FROM {schema}.records WHERE run_id = ANY ($1::text[]) ORDER BY run_id, seq
 
 -- name: blobs
--- Chunks of large values, each value's in order.
-SELECT digest, data FROM {schema}.blobs WHERE run_id = $1 AND digest = ANY ($2::text[]) ORDER BY digest, chunk
+-- Chunks of large values, each value's in order; of those that are differences, also what they are differences to: its
+-- name stands between the first byte, ~, and the x that compressed data begins with.
+WITH RECURSIVE wanted (digest) AS (
+    SELECT unnest($2::text[])
+    UNION
+    SELECT encode(substring(b.data FROM 2 FOR position('\x78'::bytea IN substring(b.data FROM 1 FOR 80)) - 2), 'escape')
+    FROM wanted JOIN {schema}.blobs AS b ON b.run_id = $1 AND b.digest = wanted.digest AND b.chunk = 0
+    WHERE substring(b.data FROM 1 FOR 1) = '\x7e'::bytea AND position('\x78'::bytea IN b.data) > 1
+)
+SELECT digest, data FROM {schema}.blobs
+WHERE run_id = $1 AND digest IN (SELECT digest FROM wanted) ORDER BY digest, chunk
 
 -- name: cursor_position
 -- Where a listing goes on.
@@ -403,16 +417,30 @@ FROM (SELECT found.*
 ORDER BY created_at DESC, id DESC LIMIT $9
 
 -- name: runs_by_queue
--- Runs of one queue, likewise.
+-- Runs of one queue, likewise. Those that are running are not in its index: there are only as many as workers have.
 SELECT {run_columns}
 FROM (SELECT found.*
       FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
-          SELECT * FROM {schema}.runs WHERE runs.queue = $5 AND runs.status = wanted.status AND {filters}) AS found) AS runs
+          SELECT * FROM {schema}.runs
+          WHERE runs.queue = $5 AND runs.status = wanted.status AND runs.status <> 'running' AND {filters}) AS found
+      UNION ALL
+      SELECT running.*
+      FROM (SELECT * FROM {schema}.runs WHERE runs.status = 'running' AND {filters}) AS running
+      WHERE 'running' = ANY ($1::text[])) AS runs
 ORDER BY created_at DESC, id DESC LIMIT $9
 
 -- name: runs_by_agent
--- Runs of one agent.
-SELECT {run_columns} FROM {schema}.runs WHERE agent = $2 AND {of_statuses} AND {filters}
+-- Runs of one agent, likewise.
+SELECT {run_columns}
+FROM (SELECT found.*
+      FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
+          SELECT * FROM {schema}.runs
+          WHERE runs.agent = $2 AND runs.status = wanted.status AND runs.status <> 'running' AND {filters}) AS found
+      UNION ALL
+      SELECT running.*
+      FROM (SELECT * FROM {schema}.runs WHERE runs.status = 'running' AND {filters}) AS running
+      WHERE 'running' = ANY ($1::text[])) AS runs
+ORDER BY created_at DESC, id DESC LIMIT $9
 
 -- name: runs_by_thread
 -- Runs of one thread.
@@ -455,109 +483,6 @@ CROSS JOIN LATERAL (
       AND ($11::text IS NULL OR (id >= $11 AND id < $11 || chr(1114111)))
     LIMIT 1) AS runs
 ORDER BY tagged.at DESC, tagged.run_id DESC LIMIT $9
-
--- fragment: server_start
--- When the sessions of this server began anew: it was started, or it lost them all in a crash, and its statistics too.
-(SELECT (extract(epoch FROM greatest(pg_postmaster_start_time(), stats_reset)) * 1000000)::bigint FROM pg_stat_bgwriter)
-
--- fragment: server
--- This server and its clock: when it started, and now.
-server (started_us, now_us) AS MATERIALIZED (
-    SELECT {server_start}, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-
--- name: take_lock
--- Hold a worker's lock for as long as this session lives; who the session is.
-SELECT pg_try_advisory_lock($1), pg_backend_pid(),
-       (SELECT (extract(epoch FROM a.backend_start) * 1000000)::bigint
-        FROM pg_stat_activity AS a WHERE a.pid = pg_backend_pid()),
-       {server_start}
-
--- name: lock_holder
--- The session that has an advisory lock: one with this number, or else with the number of this name.
-SELECT l.pid, a.usename, a.application_name
-FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
-WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-  AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-  AND (l.classid::bigint << 32 | l.objid::bigint) = coalesce($1::bigint, hashtextextended($2::text, 0))
-LIMIT 1
-
--- name: drop_lock
--- Let go of a worker's lock.
-SELECT pg_advisory_unlock($1)
-
--- name: add_worker
--- A worker that starts, or that has a new session.
-WITH {synced}
-INSERT INTO {schema}.workers (id, pid, host, boot_id, started_at, lease_until_ms, lock_key, backend_pid,
-                              backend_start, server_start, renewed_on)
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {server_start} FROM durable
-ON CONFLICT (id) DO UPDATE
-SET lease_until_ms = excluded.lease_until_ms, renewed_on = excluded.renewed_on, lock_key = excluded.lock_key, backend_pid = excluded.backend_pid,
-    backend_start = excluded.backend_start, server_start = excluded.server_start, let_go = false
-
--- name: move_worker
--- A worker has a new session; a removed worker has none.
-WITH {synced}
-UPDATE {schema}.workers SET lock_key = $2, backend_pid = $3, backend_start = $4, server_start = $5
-FROM durable WHERE id = $1
-
--- name: renew_worker
--- Extend a lease; a removed worker has none. The database's clock.
-WITH {synced}
-UPDATE {schema}.workers SET lease_until_ms = $2, renewed_on = {server_start} FROM durable WHERE id = $1
-RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-
--- name: let_go
--- Workers whose process is gone and says so.
-WITH {synced} UPDATE {schema}.workers SET let_go = true FROM durable WHERE id = ANY ($1::text[])
-
--- name: remove_worker
--- A worker that ended or is dead.
-WITH {synced} DELETE FROM {schema}.workers USING durable WHERE id = $1
-
--- name: workers
--- All workers.
-SELECT id, pid, host, boot_id, started_at, lease_until_ms FROM {schema}.workers ORDER BY started_at, id
-
--- name: lives
--- Of each worker: its lease, whether that is over, and was renewed since this server started, whether it said it is
--- gone, its session, and whether that is absent from this server, which has been up for longer than a lease. The
--- session is looked up, never by taking its lock.
-WITH {server}
-SELECT w.id, w.lease_until_ms, w.lease_until_ms < server.now_us / 1000,
-       coalesce(w.renewed_on = server.started_us, false), w.let_go, w.backend_pid, w.backend_start,
-       w.lock_key IS NOT NULL AND w.server_start = server.started_us AND server.now_us - server.started_us > $1::bigint
-       AND CASE
-           WHEN EXISTS (SELECT 1 FROM pg_stat_activity AS a
-                        WHERE a.pid = w.backend_pid
-                          AND (extract(epoch FROM a.backend_start) * 1000000)::bigint = w.backend_start) THEN false
-           ELSE NOT EXISTS (
-               SELECT 1 FROM pg_locks AS l
-               WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = w.backend_pid
-                 AND (l.classid::bigint << 32 | l.objid::bigint) = w.lock_key)
-           END
-FROM {schema}.workers AS w CROSS JOIN server
-
--- name: ownerless
--- Owners of unfinished runs that no worker row speaks for: from owner to owner through the index.
-WITH RECURSIVE owners (owner) AS (
-    (SELECT owner FROM {schema}.runs WHERE owner IS NOT NULL ORDER BY owner LIMIT 1)
-    UNION ALL
-    SELECT next.owner
-    FROM owners AS last CROSS JOIN LATERAL (
-        SELECT owner FROM {schema}.runs WHERE owner IS NOT NULL AND owner > last.owner ORDER BY owner LIMIT 1) AS next)
-SELECT owner FROM owners
-WHERE NOT EXISTS (SELECT 1 FROM {schema}.workers WHERE id = owners.owner)
-  AND EXISTS (SELECT 1 FROM {schema}.runs
-              WHERE runs.owner = owners.owner AND status NOT IN ('done', 'failed', 'cancelled'))
-
--- name: database_clock
--- The database's clock, in milliseconds.
-SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-
--- name: ping
--- Whether the server answers; on a connection that the user is lent.
-SELECT 1
 
 -- name: notify
 -- Ring at the other processes. Nothing is lost if it is, so the commit waits for no disk while it keeps others waiting.

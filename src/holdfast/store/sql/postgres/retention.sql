@@ -51,7 +51,8 @@ WHERE id = ANY ($2::text[]) AND status || '' IN ('done', 'failed', 'cancelled') 
 -- name: entomb
 -- The new rows of runs that are as expected.
 UPDATE {schema}.runs
-SET reason = v.reason, summary = v.summary, digest = v.digest, epoch = v.epoch, wake_at = NULL, claims = 0
+SET reason = v.reason, summary = v.summary, digest = v.digest, epoch = v.epoch, wake_at = NULL, claims = 0,
+    moved = pg_current_xact_id()::text::bigint
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bytea[])
     AS v (id, reason, summary, digest, epoch, status, head_seq, head_hash)
 WHERE runs.id = v.id AND runs.epoch = v.epoch - 1 AND runs.status = v.status AND runs.head_seq = v.head_seq
@@ -126,6 +127,7 @@ SELECT count(*) FROM blank
 SELECT wanted.id FROM unnest($1::text[]) AS wanted (id)
 WHERE EXISTS (SELECT 1 FROM {schema}.records WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.blobs WHERE run_id = wanted.id)
+   OR EXISTS (SELECT 1 FROM {schema}.chunks WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.questions WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.landed WHERE run_id = wanted.id)
    OR EXISTS (SELECT 1 FROM {schema}.tags WHERE run_id = wanted.id)

@@ -5,6 +5,18 @@
 SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM records), (SELECT count(*) FROM blobs),
        (SELECT count(*) FROM mailbox), (SELECT count(*) FROM workers)
 
+-- name: largest_runs
+-- The runs that take most, with their bytes. Only those that have most records, or most large values, are measured.
+WITH candidate AS (
+    SELECT id FROM (SELECT id FROM runs ORDER BY head_seq DESC LIMIT 20)
+    UNION SELECT run_id FROM (SELECT run_id FROM blobs GROUP BY run_id ORDER BY count(*) DESC LIMIT 20))
+SELECT runs.id, runs.head_seq,
+       coalesce((SELECT sum(octet_length(coalesce(args, '')) + octet_length(coalesce(payload, '')))
+                 FROM records WHERE run_id = runs.id), 0)
+       + coalesce((SELECT sum(octet_length(data)) FROM blobs WHERE run_id = runs.id), 0)
+       + coalesce((SELECT sum(octet_length(body)) FROM mailbox WHERE run_id = runs.id), 0) AS bytes
+FROM candidate JOIN runs USING (id) ORDER BY bytes DESC, runs.id LIMIT ?
+
 -- name: has_tables
 -- Whether anything was ever created in this file.
 SELECT EXISTS (SELECT 1 FROM sqlite_schema)

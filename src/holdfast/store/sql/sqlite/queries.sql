@@ -52,6 +52,10 @@ json_array(
     CAST(run_id AS TEXT), CAST(number AS INTEGER), CAST(kind AS TEXT), CAST(key AS TEXT), CAST(body AS TEXT),
     CAST(at AS INTEGER), CAST(digest AS TEXT), CAST(dedup AS TEXT))
 
+-- fragment: next_move
+-- The number of a commit that moves runs; there is one writer at a time.
+(SELECT coalesce(max(moved), 0) + 1 FROM runs INDEXED BY runs_moved)
+
 -- name: append_keep
 -- Appends of running runs that stay so: nothing that an index has is written. An unowned run equals no owner.
 UPDATE runs
@@ -73,7 +77,8 @@ WHERE id = ?1 AND epoch = ?10 AND head_seq = ?11 AND head_hash = ?12 AND owner =
 UPDATE runs
 SET updated_at = v.column2, reason = v.column3, generation = v.column4, head_seq = v.column5, head_hash = v.column6,
     summary = v.column7, digest = v.column8, claims = iif(v.column9, 0, claims),
-    status = v.column14, wake_at = v.column15, owner = iif(v.column16, NULL, owner)
+    status = v.column14, wake_at = v.column15, owner = iif(v.column16, NULL, owner),
+    moved = iif(status = v.column14 AND NOT v.column16, moved, {next_move})
 FROM (VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]) AS v
 WHERE runs.id = v.column1 AND runs.epoch = v.column10 AND runs.head_seq = v.column11 AND runs.head_hash = v.column12
   AND runs.owner IS v.column13 AND v.column13 IS NOT NULL AND runs.mail = coalesce(v.column17, runs.mail)
@@ -82,7 +87,8 @@ WHERE runs.id = v.column1 AND runs.epoch = v.column10 AND runs.head_seq = v.colu
 -- The same for one append.
 UPDATE runs
 SET updated_at = ?2, reason = ?3, generation = ?4, head_seq = ?5, head_hash = ?6, summary = ?7, digest = ?8,
-    claims = iif(?9, 0, claims), status = ?14, wake_at = ?15, owner = iif(?16, NULL, owner)
+    claims = iif(?9, 0, claims), status = ?14, wake_at = ?15, owner = iif(?16, NULL, owner),
+    moved = iif(status = ?14 AND NOT ?16, moved, {next_move})
 WHERE id = ?1 AND epoch = ?10 AND head_seq = ?11 AND head_hash = ?12 AND owner = ?13 AND mail = coalesce(?17, mail)
 
 -- name: appendable
@@ -96,7 +102,7 @@ WHERE runs.id = v.column1 AND runs.epoch = v.column2 AND runs.head_seq = v.colum
 -- An append to a run that nobody owns, or that is taken from its owner: the epoch fences whoever had it.
 UPDATE runs
 SET updated_at = ?2, reason = ?3, generation = ?4, head_seq = ?5, head_hash = ?6, summary = ?7, digest = ?8,
-    claims = 0, epoch = ?10, status = ?14, wake_at = ?15, owner = NULL
+    claims = 0, epoch = ?10, status = ?14, wake_at = ?15, owner = NULL, moved = {next_move}
 WHERE id = ?1 AND epoch = ?10 - 1 AND head_seq = ?11 AND head_hash = ?12 AND (?18 OR owner IS NULL)
   AND mail = coalesce(?17, mail)
 
@@ -126,8 +132,8 @@ UPDATE runs SET updated_at = updated_at WHERE id = ?
 -- New runs, except those whose id exists.
 INSERT OR IGNORE INTO runs (id, thread_id, agent, nonce, parent_id, queue, queue_key, priority, created_at, updated_at,
                             status, reason, wake_at, generation, epoch, head_seq, head_hash, input_digest, summary,
-                            owner, claims, mail, digest)
-VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]
+                            owner, claims, mail, digest, moved)
+VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {next_move})]]
 
 -- name: insert_tags
 -- By which tags new runs are found.
@@ -154,7 +160,8 @@ WHERE runs.id = v.column2 AND runs.epoch = v.column3 AND runs.owner IS v.column4
 -- Take over runs that are known to be as expected.
 UPDATE runs
 SET updated_at = v.column2, status = v.column3, reason = v.column4, wake_at = v.column5, generation = v.column6,
-    epoch = v.column7, summary = v.column8, digest = v.column9, owner = v.column10, claims = claims + 1
+    epoch = v.column7, summary = v.column8, digest = v.column9, owner = v.column10, claims = claims + 1,
+    moved = {next_move}
 FROM (VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]) AS v
 WHERE runs.id = v.column1
 
@@ -168,7 +175,11 @@ FROM (SELECT queue, count(*) AS count FROM runs INDEXED BY runs_by_owner
 -- How many runs of each of these queues are queued, and running.
 SELECT CAST(json_group_array(json_array(queue, status, count)) AS BLOB)
 FROM (SELECT queue, status, count(*) AS count FROM runs INDEXED BY runs_by_queue
-      WHERE queue IN (SELECT value FROM json_each(:queues)) AND status IN ('queued', 'running')
+      WHERE queue IN (SELECT value FROM json_each(:queues)) AND status = 'queued' AND status <> 'running'
+      GROUP BY queue, status
+      UNION ALL
+      SELECT queue, status, count(*) FROM runs INDEXED BY runs_by_status
+      WHERE status = 'running' AND +queue IN (SELECT value FROM json_each(:queues))
       GROUP BY queue, status)
 
 -- name: owned_of_keys
@@ -181,7 +192,8 @@ FROM (SELECT queue, queue_key, count(*) AS count FROM runs INDEXED BY runs_by_ow
 -- name: quarantine_run
 -- Take a run out of service, whatever its row says; the epoch fences whoever has it.
 UPDATE runs
-SET status = 'quarantined', owner = NULL, wake_at = NULL, epoch = epoch + 1, reason = :reason, updated_at = :now
+SET status = 'quarantined', owner = NULL, wake_at = NULL, epoch = epoch + 1, reason = :reason, updated_at = :now,
+    moved = {next_move}
 WHERE id = :id AND status <> 'quarantined'
 
 -- name: count_mail
@@ -192,7 +204,7 @@ UPDATE runs SET mail = v.column2 FROM (VALUES [[(?, ?)]]) AS v WHERE runs.id = v
 -- The new rows of unowned runs that mail came for.
 UPDATE runs
 SET mail = v.column2, updated_at = v.column3, status = v.column4, reason = v.column5, wake_at = v.column6,
-    generation = v.column7, summary = v.column8, digest = v.column9
+    generation = v.column7, summary = v.column8, digest = v.column9, moved = {next_move}
 FROM (VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?)]]) AS v
 WHERE runs.id = v.column1 AND runs.owner IS NULL
 
@@ -230,9 +242,9 @@ FROM (VALUES [[(?, ?)]]) AS v CROSS JOIN mailbox
 WHERE mailbox.run_id = v.column1 AND mailbox.dedup = v.column2
 
 -- name: mail
--- Mail for a run after a number, in the order of acceptance.
+-- Mail for a run after a number, in the order of acceptance; all of it, if the limit is -1.
 SELECT CAST(json_group_array({mail_json}) AS BLOB)
-FROM (SELECT * FROM mailbox WHERE run_id = ? AND number > ? ORDER BY number)
+FROM (SELECT * FROM mailbox WHERE run_id = ? AND number > ? ORDER BY number LIMIT ?)
 
 -- name: mail_of_runs
 -- All mail for some runs, each run's in the order of acceptance.
@@ -464,8 +476,16 @@ SELECT CAST(json_group_array(json_array({record_values}, CAST(run_id AS TEXT))) 
 FROM (SELECT * FROM records WHERE run_id IN (SELECT value FROM json_each(?)) ORDER BY run_id, seq)
 
 -- name: blobs
--- Chunks of large values, each value's in order.
-SELECT digest, data FROM blobs WHERE run_id = ? AND digest IN (SELECT value FROM json_each(?)) ORDER BY digest, chunk
+-- Chunks of large values, each value's in order; of those that are differences, also what they are differences to: its
+-- name stands between the first byte, ~, and the x that compressed data begins with.
+WITH RECURSIVE wanted (digest) AS (
+    SELECT value FROM json_each(?2)
+    UNION
+    SELECT CAST(substr(b.data, 2, instr(substr(b.data, 1, 80), X'78') - 2) AS TEXT)
+    FROM wanted CROSS JOIN blobs AS b
+    WHERE b.run_id = ?1 AND b.digest = wanted.digest AND b.chunk = 0 AND substr(b.data, 1, 1) = X'7E'
+)
+SELECT digest, data FROM blobs WHERE run_id = ?1 AND digest IN (SELECT digest FROM wanted) ORDER BY digest, chunk
 
 -- name: cursor_position
 -- Where a listing goes on.
@@ -486,20 +506,34 @@ FROM (SELECT runs.*
       ORDER BY runs.created_at DESC, runs.id DESC LIMIT :limit)
 
 -- name: runs_by_queue
--- Runs of one queue, likewise.
+-- Runs of one queue, likewise. Those that are running are not in its index: there are only as many as workers have.
 SELECT CAST(json_group_array({run_json}) AS BLOB)
 FROM (SELECT runs.*
       FROM json_each(:statuses) AS wanted
-      CROSS JOIN json_each((SELECT json_group_array(id) FROM (
-          SELECT id FROM runs INDEXED BY runs_by_queue
-          WHERE queue = :queue AND status = wanted.value AND {filters}))) AS found
+      CROSS JOIN json_each(iif(
+          wanted.value = 'running',
+          (SELECT json_group_array(id) FROM (
+              SELECT id FROM runs INDEXED BY runs_by_status WHERE status = 'running' AND {filters})),
+          (SELECT json_group_array(id) FROM (
+              SELECT id FROM runs INDEXED BY runs_by_queue
+              WHERE queue = :queue AND status = wanted.value AND status <> 'running' AND {filters})))) AS found
       CROSS JOIN runs ON runs.id = found.value
       ORDER BY runs.created_at DESC, runs.id DESC LIMIT :limit)
 
 -- name: runs_by_agent
--- Runs of one agent.
+-- Runs of one agent, likewise.
 SELECT CAST(json_group_array({run_json}) AS BLOB)
-FROM (SELECT * FROM runs INDEXED BY runs_by_agent WHERE agent = :agent AND {of_statuses} AND {filters})
+FROM (SELECT runs.*
+      FROM json_each(:statuses) AS wanted
+      CROSS JOIN json_each(iif(
+          wanted.value = 'running',
+          (SELECT json_group_array(id) FROM (
+              SELECT id FROM runs INDEXED BY runs_by_status WHERE status = 'running' AND {filters})),
+          (SELECT json_group_array(id) FROM (
+              SELECT id FROM runs INDEXED BY runs_by_agent
+              WHERE agent = :agent AND status = wanted.value AND status <> 'running' AND {filters})))) AS found
+      CROSS JOIN runs ON runs.id = found.value
+      ORDER BY runs.created_at DESC, runs.id DESC LIMIT :limit)
 
 -- name: runs_by_thread
 -- Runs of one thread.
@@ -543,26 +577,3 @@ FROM (SELECT runs.*
         AND (:owners IS NULL OR owner IN (SELECT value FROM json_each(:owners)))
         AND (:prefix IS NULL OR (id >= :prefix AND id < :prefix || char(1114111)))
       ORDER BY tags.at DESC, tags.run_id DESC LIMIT :limit)
-
--- name: add_worker
--- A worker that starts.
-INSERT INTO workers (id, pid, host, boot_id, started_at, lease_until_ms) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET lease_until_ms = excluded.lease_until_ms
-
--- name: renew_worker
--- Extend a lease; a removed worker has none.
-UPDATE workers SET lease_until_ms = ? WHERE id = ?
-
--- name: remove_worker
--- A worker that ended or is dead.
-DELETE FROM workers WHERE id = ?
-
--- name: workers
--- All workers.
-SELECT CAST(json_group_array(json_array(id, pid, host, boot_id, started_at, lease_until_ms)) AS BLOB)
-FROM (SELECT * FROM workers ORDER BY started_at, id)
-
--- name: ownerless
--- Owners of unfinished runs that no worker row speaks for.
-SELECT CAST(json_group_array(DISTINCT owner) AS BLOB) FROM runs
-WHERE owner IS NOT NULL AND status NOT IN ('done', 'failed', 'cancelled') AND owner NOT IN (SELECT id FROM workers)

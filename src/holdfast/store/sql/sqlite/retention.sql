@@ -42,7 +42,8 @@ WHERE runs.id = wanted.value AND +runs.status IN ('done', 'failed', 'cancelled')
 -- name: entomb
 -- The new rows of runs that are as expected: id, reason, summary, digest, epoch, status, head.
 UPDATE runs
-SET reason = v.column2, summary = v.column3, digest = v.column4, epoch = v.column5, wake_at = NULL, claims = 0
+SET reason = v.column2, summary = v.column3, digest = v.column4, epoch = v.column5, wake_at = NULL, claims = 0,
+    moved = {next_move}
 FROM (VALUES [[(?, ?, ?, ?, ?, ?, ?, ?)]]) AS v
 WHERE runs.id = v.column1 AND runs.epoch = v.column5 - 1 AND runs.status = v.column6 AND runs.head_seq = v.column7
   AND runs.head_hash = v.column8 AND runs.owner IS NULL
@@ -103,6 +104,7 @@ UPDATE mailbox SET body = '', digest = '' WHERE (run_id, number) IN (
 SELECT CAST(json_group_array(value) AS BLOB) FROM json_each(:ids) AS wanted
 WHERE EXISTS (SELECT 1 FROM records WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM blobs WHERE run_id = wanted.value)
+   OR EXISTS (SELECT 1 FROM chunks WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM questions WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM landed WHERE run_id = wanted.value)
    OR EXISTS (SELECT 1 FROM tags WHERE run_id = wanted.value)

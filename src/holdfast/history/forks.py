@@ -1,0 +1,154 @@
+"""What a fork of a run would be: what answers from the journal, what happens again, and what is not copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from holdfast.base.data import data
+from holdfast.history.calls import CallInfo, calls_of
+from holdfast.history.facts import Facts, note_of
+from holdfast.history.words import count
+from holdfast.journal.forks import FORKED, InTheWay, Part, told
+from holdfast.model import Kind, Mail, MailKind, Record, RunRow
+
+_SHOWN = 5  #: names in a sentence
+#: Calls that people know as such; the rest is bookkeeping.
+_SHOWN_KINDS = frozenset({"step", "effect", "child", "ask", "receive", "sleep", "interrupt"})
+_ACTING = frozenset({"effect", "child"})
+_READABLE = frozenset({MailKind.signal, MailKind.interrupt})
+
+
+@data
+class PlannedCall(Facts):
+    """A call of the original, and where it ended (or began, if it did not)."""
+
+    key: str
+    name: str
+    kind: str  #: step, effect, child, ask, receive, sleep, …
+    seq: int
+
+
+@data
+class UnreadMail(Facts):
+    """Something that was sent to the original, and that the fork does not get."""
+
+    number: int
+    kind: str
+    name: str
+
+
+@data
+class ForkPlan(Facts):
+    """What a fork would be, before it is made.
+
+    Example: `print("\\n".join((await run.fork_plan(12)).sentences))`
+    """
+
+    run_id: str
+    agent: str
+    asked: int  #: the record that was asked for
+    at: int  #: the record that the fork begins behind
+    turn: int  #: that it is in; 0: in none
+    in_the_way: tuple[InTheWay, ...]  #: what moved the point back
+    replays: tuple[PlannedCall, ...]  #: answered from the copied part, as they once were
+    again: tuple[PlannedCall, ...]  #: made by the original after the point; if the code comes to them, they run again
+    effects_again: tuple[str, ...]  #: those of them that act outward
+    not_copied: tuple[PlannedCall, ...]  #: open at the point: they begin anew
+    unread: tuple[UnreadMail, ...]
+    children: tuple[str, ...]  #: runs that the copied part started; they stay the original's
+    changed: tuple[str, ...]  #: calls that get another result
+
+    @property
+    def sentences(self) -> list[str]:
+        """The same for people."""
+        return list(_sentences(self))
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything in it, ready for JSON."""
+        moved = [asdict(each) for each in self.in_the_way]
+        return {**Facts.as_dict(self), "in_the_way": moved, "sentences": self.sentences}
+
+
+def plan_of(
+    row: RunRow, records: Sequence[Record], part: Part, *, mail: Sequence[Mail], changed: Sequence[str]
+) -> ForkPlan:
+    """What a fork of this run would be."""
+    ended, opened = set(part.ended), {r.key for r in part.open}
+    calls = {call.key: call for call in calls_of(records) if call.kind in _SHOWN_KINDS}
+    later = (call for key, call in calls.items() if key not in ended and (key in opened or call.seqs[-1] > part.at))
+    again = [_planned(call) for call in later]
+    return ForkPlan(
+        run_id=row.id,
+        agent=row.agent,
+        asked=part.asked,
+        at=part.at,
+        turn=part.turn,
+        in_the_way=part.in_the_way,
+        replays=tuple(_planned(calls[key]) for key in part.ended if key in calls),
+        again=tuple(again),
+        effects_again=tuple(call.key for call in again if call.kind in _ACTING),
+        not_copied=tuple(call for call in again if call.key in opened),
+        unread=tuple(
+            UnreadMail(each.number, each.kind, each.key)
+            for each in mail
+            if each.kind in _READABLE and each.number not in part.consumed_mail
+        ),
+        children=tuple(str(note_of(r).get("run")) for r in part.records if r.kind == Kind.child),
+        changed=tuple(changed),
+    )
+
+
+def origin_text(created: Record) -> str:
+    """Where a fork comes from: `forked from issue-7 at record 12 by ann, search#1 changed`; empty for other runs."""
+    said = note_of(created).get(FORKED)
+    if not isinstance(said, dict):
+        return ""
+    changed = ", ".join(said.get("changed") or ())
+    parts = [f"forked from {said.get('run')} at record {said.get('at')} by {said.get('by')}"]
+    parts += [f"{changed} changed"] if changed else []
+    parts += [str(said["note"])] if said.get("note") else []
+    return ", ".join(parts)
+
+
+def _planned(call: CallInfo) -> PlannedCall:
+    return PlannedCall(call.key, call.name, call.kind, call.seqs[-1])
+
+
+def _sentences(plan: ForkPlan) -> Iterator[str]:
+    where = f"The fork begins behind record {plan.at} of {plan.run_id}{f', in turn {plan.turn}' if plan.turn else ''}"
+    if plan.in_the_way:
+        yield f"{where}, not {plan.asked}: {told(plan.in_the_way)}."
+    else:
+        yield f"{where}."
+    yield f"{count(len(plan.replays), 'call')} {_answer(len(plan.replays))} from the copied part{_named(plan.replays)}."
+    if plan.changed:
+        yield f"Another result: {', '.join(plan.changed)}."
+    if plan.effects_again:
+        acting = [call for call in plan.again if call.key in plan.effects_again]
+        yield f"If the code comes to them, these happen again, with other keys{_named(acting)}."
+    if rest := [call for call in plan.again if call.key not in plan.effects_again and call not in plan.not_copied]:
+        yield f"{count(len(rest), 'other call')} of the original came later and {_run(len(rest))} again{_named(rest)}."
+    if plan.not_copied:
+        yield f"Open at that point, and begun anew{_named(plan.not_copied)}."
+    if plan.unread:
+        names = ", ".join(dict.fromkeys(each.name or each.kind for each in plan.unread))
+        yield f"{count(len(plan.unread), 'message')} of the original that the fork does not get: {names}."
+    if plan.children:
+        started = ", ".join(plan.children[:_SHOWN])
+        yield f"{count(len(plan.children), 'run')} that it started stay the original's: {started}."
+
+
+def _named(calls: Sequence[PlannedCall]) -> str:
+    if not calls:
+        return ""
+    more = f" and {len(calls) - _SHOWN} more" if len(calls) > _SHOWN else ""
+    return f": {', '.join(call.key for call in calls[:_SHOWN])}{more}"
+
+
+def _answer(number: int) -> str:
+    return "answers" if number == 1 else "answer"
+
+
+def _run(number: int) -> str:
+    return "runs" if number == 1 else "run"

@@ -1,0 +1,1 @@
+"""The console: the pages of people, in `static/`. They are files that know nothing; all facts come from the API."""

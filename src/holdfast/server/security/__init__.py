@@ -1,0 +1,1 @@
+"""Who may do what: hosts, origins, tokens, sessions, users and roles, headers."""

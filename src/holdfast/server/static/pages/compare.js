@@ -1,0 +1,41 @@
+// Two runs side by side: a run and its fork, or two of the same agent. What both did the same is quiet.
+
+import { at, get } from "../api.js";
+import { brief, h } from "../dom.js";
+import { to } from "../router.js";
+import { Calls } from "../timeline/calls.js";
+import { empty, head, statusOf, table, trouble } from "../ui.js";
+import { length, money } from "../words.js";
+
+export function compare(page) {
+  const sides = { a: null, b: null };
+  const load = async (side) => {
+    const id = page.params.get(side);
+    sides[side] = null;
+    if (!id) return page.update();
+    try {
+      const [run, columns] = await Promise.all([get(`/runs${at(id)}`), get(`/runs${at(id)}/calls`)]);
+      const calls = new Calls();
+      calls.take(columns, new Date(run.created_at).getTime());
+      sides[side] = { run, calls };
+    } catch (problem) {
+      sides[side] = { problem };
+    }
+    page.update();
+  };
+  load("a");
+  load("b");
+  const picker = (side, word) => h("label", { class: "field" }, h("span", null, word), h("input", { type: "text", class: "mono", spellcheck: "false", placeholder: "the id of a run", value: page.params.get(side) ?? "", on: { change: (event) => (page.param({ [side]: event.target.value.trim() }), load(side)) } }));
+  const draw = () => {
+    const { a, b } = sides;
+    const broken = [a, b].filter((each) => each?.problem).map((each) => trouble(each.problem));
+    if (broken.length || !a?.run || !b?.run) return broken.length ? broken : h("div", { class: "card" }, empty("fork", "Choose two runs", "Their calls are laid side by side by their keys."));
+    const keys = [...new Set([...a.calls.list, ...b.calls.list].map((call) => call.key))].slice(0, 2000);
+    const cell = (call) => (call ? [h("span", { class: call.status === "failed" ? "bad" : null }, call.status), " ", h("span", { class: "quiet" }, length(call.took / 1000), " ", money(call.cost))] : h("span", { class: "quiet" }, "–"));
+    return [
+      h("div", { class: "columns even" }, [a, b].map(({ run }) => h("section", { class: "card inset" }, h("header", { class: "row wrap" }, statusOf(run), h("a", { class: "mono", href: to("runs", run.id) }, brief(run.id, 80))), h("p", { class: "quiet" }, `${run.calls.steps} steps, ${run.calls.effects} effects, ${money(run.usage.cost) || "no cost"}`)))),
+      table("Calls", [{ name: "Call" }, { name: brief(a.run.id, 40) }, { name: brief(b.run.id, 40) }], keys.map((key) => ({ key, cells: [h("span", { class: "mono cut" }, brief(key, 120)), cell(a.calls.byKey.get(key)), cell(b.calls.byKey.get(key))] }))),
+    ];
+  };
+  return { title: () => "Compare", crumbs: () => [["Runs", to("runs")], ["compare", ""]], draw: () => [head("Compare two runs"), h("div", { class: "columns even" }, picker("a", "One run"), picker("b", "Another")), draw()] };
+}

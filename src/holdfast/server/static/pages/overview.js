@@ -1,0 +1,160 @@
+// Overview: what needs somebody first, then what goes on.
+
+import { at, post } from "../api.js";
+import { brief, h, icon } from "../dom.js";
+import { mayAct } from "../acts.js";
+import { bars, histogram } from "../histogram.js";
+import { to } from "../router.js";
+import { button, card, chip, commandLine, empty, head, meter, say, shown, standing } from "../ui.js";
+import { amount, length, money, relative, short, when } from "../words.js";
+
+const STUCK = ["in_doubt", "quarantined", "blocked", "cut_off"];
+
+export function overview(page) {
+  const reading = page.shell.overview;
+  reading.again();
+  const active = page.read("/runs", { status: ["running", "queued"], limit: 8 }, ["run", "progress"]);
+  const extras = { histogram: null };
+  const look = () => histogram({}).then((found) => ((extras.histogram = found), page.update()));
+  look();
+  page.every(15_000, look);
+
+  const draw = (data) => {
+    const needs = sorted(data.needs);
+    const status = data.counts.status;
+    const total = Object.values(status).length;
+    if (!total && !needs.length) return nothingYet();
+    return [
+      tiles(data, needs.length),
+      h(
+        "div",
+        { class: "columns" },
+        h(
+          "section",
+          { class: "card needs" },
+          h("header", null, h("h2", null, "What needs you"), h("span", { class: "quiet" }, "what is stuck first, then questions by due time")),
+          needs.length ? h("ul", { class: "list" }, needs.map((each) => need(page, each))) : empty("done", "Nothing needs you", "Questions and whatever gets stuck appear here."),
+        ),
+        h(
+          "div",
+          { class: "side" },
+          extras.histogram && card("Runs started", `last ${length((new Date(extras.histogram.to) - new Date(extras.histogram.from)) / 1000)}`, bars(extras.histogram)),
+          happening(active.data?.items ?? []),
+          working(data.workers),
+          coming(data.next_fires),
+        ),
+      ),
+    ];
+  };
+  return {
+    title: () => "Overview",
+    crumbs: () => [["Overview", to()]],
+    draw: () => [head("Overview", null), shown(reading, draw)],
+  };
+}
+
+function sorted(needs) {
+  const place = (each) => (each.kind === "question" ? 10 : STUCK.indexOf(each.kind));
+  const due = (each) => each.question?.due_at ?? "9999";
+  return needs.map((each, n) => [each, n]).sort(([a, n], [b, m]) => place(a) - place(b) || (due(a) < due(b) ? -1 : due(a) > due(b) ? 1 : n - m)).map(([each]) => each);
+}
+
+function tiles(data, needs) {
+  const status = data.counts.status;
+  const number = (...names) => names.reduce((sum, name) => sum + (parseInt(status[name], 10) || 0), 0);
+  const capped = (...names) => (names.some((name) => typeof status[name] === "string") ? "+" : "");
+  const saved = data.saved ?? data.savings;
+  const all = [
+    ["Needs you", needs, needs ? "" : "nothing", needs ? "loud" : ""],
+    ["Running", number("running"), `${number("queued")} queued`],
+    ["Asleep or waiting", number("sleeping", "waiting", "paused"), "need no process"],
+    ["Done", `${amount(number("done"))}${capped("done")}`, status.cancelled ? `${number("cancelled")} cancelled` : "kept until pruned"],
+    ["Failed", `${number("failed")}${capped("failed")}`, number("failed") ? "can be retried" : "none"],
+  ];
+  if (saved?.outages !== undefined) all.push(["Outages today", saved.outages, saved.outages ? "all recovered" : "none"]);
+  if (saved) all.push(["Saved by resuming", money(saved.cost) || "–", [saved.tokens ? `${short(saved.tokens)} tokens` : "", saved.seconds ? length(saved.seconds) : ""].filter(Boolean).join(" · ")]);
+  return h("dl", { class: "tiles" }, all.map(([name, value, about, kind]) => h("div", { key: name, class: kind || null }, h("dt", null, name), h("dd", null, h("b", null, String(value)), h("span", null, about || "\u00a0")))));
+}
+
+function need(page, each) {
+  if (each.kind === "question") return asked(page, each.question);
+  const { run } = each;
+  const told = {
+    in_doubt: [`${brief(run.now, 60).replace(/ \(.*\)$/, "") || run.agent} may or may not have happened`, "Settle…", to("in-doubt", { run: run.id })],
+    quarantined: [`${run.agent}: stored data is damaged`, "Look", to("runs", run.id)],
+    blocked: [`${run.agent}: ${brief(run.now, 120) || "blocked"}`, "Look", to("runs", run.id)],
+    cut_off: [`${run.agent} was cut off`, "How to go on", to("runs", run.id)],
+  }[each.kind] ?? [run.agent, "Look", to("runs", run.id)];
+  return h(
+    "li",
+    { key: `${each.kind} ${run.id}`, "data-row": "", tabindex: "-1" },
+    chip(each.kind),
+    h("div", { class: "what" }, h("strong", null, brief(told[0], 160)), h("span", null, h("a", { class: "mono", href: to("runs", run.id) }, brief(run.id, 60)), h("span", { class: "quiet" }, ` · ${about(each.kind, run)}`))),
+    h("span", { class: "quiet age" }, when(run.updated_at)),
+    h("span", { class: "does" }, h("a", { class: "button", href: told[2], "aria-label": `${told[1]} ${brief(run.id, 80)}` }, told[1])),
+  );
+}
+
+function about(kind, run) {
+  if (kind === "cut_off") return `${run.calls.steps} steps kept; its process died, and nobody has it yet`;
+  if (kind === "in_doubt") return `${run.agent}; ${brief(run.now, 90)}`;
+  return brief(run.now, 140);
+}
+
+function asked(page, question) {
+  const isYesNo = question.kind === "yesno";
+  const answer = async (value) => {
+    if (!mayAct(page.shell)) return;
+    try {
+      await post(`/questions${at(question.id)}/answer`, { value, shown: question.shown });
+      say(`“${brief(question.prompt, 80)}”: ${value ? "yes" : "no"}.`);
+    } catch (problem) {
+      say(`${problem.title}. ${problem.message}`, "bad");
+    }
+    page.shell.overview.again();
+  };
+  return h(
+    "li",
+    { key: question.id, "data-row": "", tabindex: "-1" },
+    chip("asks"),
+    h("div", { class: "what" }, h("strong", null, h("a", { href: to("questions", question.id) }, brief(question.prompt, 160))), h("span", null, h("span", { class: "mono" }, brief(question.run_id, 60)), h("span", { class: "quiet" }, ` · ${question.agent}${question.due_at ? ` · expires ${relative(question.due_at)}` : ""}`))),
+    h("span", { class: "quiet age" }, when(question.asked_at)),
+    h(
+      "span",
+      { class: "does" },
+      isYesNo && !page.shell.whyNot
+        ? [["Yes", true], ["No", false]].map(([word, value]) => h("button", { type: "button", key: word, class: "button", "aria-label": `${word}: ${brief(question.prompt, 80)}`, on: { click: () => answer(value) } }, word))
+        : h("a", { class: "button", href: to("questions", question.id), "aria-label": `${isYesNo ? "Look" : "Fill in…"} ${brief(question.prompt, 80)}` }, isYesNo ? "Look" : "Fill in…"),
+    ),
+  );
+}
+
+function happening(runs) {
+  return card(
+    "Happening now",
+    h("a", { href: to("runs", { view: "unfinished" }) }, "all"),
+    runs.length
+      ? h("ul", { class: "lines" }, runs.map((run) => h("li", { key: run.id }, chip(standing(run)), h("a", { class: "mono cut", href: to("runs", run.id) }, brief(run.id, 40)), run.progress?.total ? meter(run.progress.done, run.progress.total, `${amount(run.progress.done)} of ${amount(run.progress.total)}`) : h("span", { class: "quiet cut" }, run.status === "queued" ? `in line for ${run.queue}` : brief(run.now, 60)))))
+      : h("p", { class: "nothing" }, "Nothing runs."),
+  );
+}
+
+function working(workers) {
+  const alive = workers.filter((each) => each.alive).length;
+  return card(
+    "Workers",
+    h("a", { href: to("workers") }, `${alive} alive`),
+    workers.length
+      ? h("ul", { class: "lines" }, workers.slice(0, 6).map((each) => h("li", { key: each.id }, each.alive ? chip("running", "alive") : chip("cut_off", "dead"), h("span", { class: "mono cut" }, brief(each.id, 12)), h("span", { class: "quiet cut" }, `${brief(each.host, 30)}, pid ${each.pid}`), h("span", { class: "quiet end" }, `${each.runs} ${each.runs === 1 ? "run" : "runs"}`))))
+      : h("div", { class: "nothing" }, h("p", null, "No worker. Runs that are queued wait for one."), commandLine("holdfast worker agent.py")),
+  );
+}
+
+function coming(fires) {
+  if (!fires.length) return null;
+  return card("Next on schedule", h("a", { href: to("schedules") }, "all"), h("ul", { class: "lines" }, fires.slice(0, 5).map((each) => h("li", { key: each.schedule }, icon("calendar"), h("strong", { class: "cut" }, brief(each.schedule, 40)), h("span", { class: "quiet end" }, when(each.at))))));
+}
+
+export function nothingYet() {
+  return card(null, null, empty("runs", "No runs yet", "A run appears here as soon as an agent starts.", h("div", { class: "commands" }, commandLine("holdfast demo --console"), commandLine("holdfast run agent.py:research tides"), commandLine("holdfast worker agent.py"))));
+}

@@ -1,0 +1,268 @@
+// Parts that pages are made of.
+
+import { brief, clean, fill, h, icon } from "./dom.js";
+import { when } from "./words.js";
+
+// status: shape, word and colour, never colour alone
+
+const WORDS = {
+  queued: "queued", running: "running", sleeping: "sleeping", waiting: "waiting", asks: "asks you", paused: "paused",
+  in_doubt: "in doubt", blocked: "blocked", quarantined: "quarantined", cut_off: "cut off", done: "done",
+  failed: "failed", cancelled: "cancelled",
+};
+const LOUD = new Set(["asks", "in_doubt", "blocked", "quarantined", "cut_off"]);
+
+/** How a run stands, as people see it. */
+export function standing(run) {
+  if (run.is_cut_off) return "cut_off";
+  if (run.status === "waiting" && (run.waits ?? []).some((wait) => wait.kind === "question")) return "asks";
+  return run.status;
+}
+
+export function chip(kind, word = WORDS[kind] ?? kind) {
+  const known = kind in WORDS ? kind : "other";
+  const shape = known === "asks" ? "waiting" : known;
+  return h("span", { class: `status status-${known}${LOUD.has(known) ? " loud" : ""}` }, icon(shape), h("span", null, word));
+}
+
+export function statusOf(run) {
+  return chip(standing(run));
+}
+
+// buttons and links
+
+export function button(label, act, { kind = "", glyph = "", title = null, isOff = false, keys = null } = {}) {
+  return h(
+    "button",
+    { type: "button", class: `button ${kind}`, title, disabled: isOff, "aria-keyshortcuts": keys, on: { click: act } },
+    glyph && icon(glyph),
+    label && h("span", null, label),
+  );
+}
+
+export function iconButton(glyph, label, act, { kind = "" } = {}) {
+  return h("button", { type: "button", class: `icon-button ${kind}`, "aria-label": label, title: label, on: { click: act } }, icon(glyph));
+}
+
+/** A choice of a few, one of which holds. */
+export function segments(label, options, chosen, choose) {
+  return h(
+    "div",
+    { class: "segments", role: "group", "aria-label": label },
+    options.map(([value, word, number]) =>
+      h(
+        "button",
+        { type: "button", key: value, "aria-pressed": value === chosen ? "true" : "false", on: { click: () => choose(value) } },
+        word,
+        number !== undefined && number !== null ? h("b", null, String(number)) : null,
+      ),
+    ),
+  );
+}
+
+// copying
+
+let announce = () => {};
+
+/** Who tells people what became of an act. */
+export function announceBy(tell) {
+  announce = tell;
+}
+
+export function say(text, kind = "") {
+  announce(brief(text, 400), kind);
+}
+
+export async function copy(text, what = "Copied.") {
+  try {
+    await navigator.clipboard.writeText(text);
+    say(what);
+  } catch {
+    say("The browser does not let the page copy: select the text instead.", "bad");
+  }
+}
+
+/** A command, to be taken to a terminal. */
+export function commandLine(text) {
+  const shown = brief(text, 2000);
+  return h(
+    "div",
+    { class: "command" },
+    h("span", { class: "prompt", "aria-hidden": "true" }, "$"),
+    h("code", { tabindex: "0", "aria-label": `command: ${brief(text, 300)}` }, shown),
+    iconButton("copy", "Copy the command", () => copy(text, "Command copied.")),
+  );
+}
+
+// frames
+
+export function head(title, about = null, ...actions) {
+  return h("header", { class: "head" }, h("h1", null, title), about && h("p", { class: "quiet" }, about), h("div", { class: "actions" }, actions));
+}
+
+export function card(title, about, ...children) {
+  return h("section", { class: "card" }, title && h("header", null, h("h2", null, title), about && h("span", { class: "quiet" }, about)), children);
+}
+
+export function banner(kind, glyph, strong, text, ...more) {
+  return h("div", { class: `banner ${kind}`, role: kind === "bad" ? "alert" : null }, icon(glyph), h("div", { class: "grow" }, h("strong", null, strong), " ", text), more);
+}
+
+export function empty(glyph, title, text, ...more) {
+  return h("div", { class: "empty" }, icon(glyph), h("h2", null, title), text && h("p", null, text), more);
+}
+
+/** Lines that come after a moment in which nothing has come. */
+export function skeleton(rows = 6) {
+  return h("div", { class: "skeleton", "aria-busy": "true", "aria-label": "Loading" }, Array.from({ length: rows }, () => h("div", null, h("i"), h("i"), h("i"))));
+}
+
+/** What is told when something cannot be read. */
+export function trouble(problem, again) {
+  const titles = { away: "The server cannot be reached", role: "You may look, not act", store_away: "The store cannot be reached" };
+  const title = titles[problem.kind] ?? problem.title;
+  const text = problem.message === title ? "" : problem.message;
+  return banner(problem.status >= 400 && problem.status < 500 ? "warn" : "bad", problem.kind === "role" ? "shield" : "failed", `${title}.`, brief(text, 600), again && button("Try again", again, { kind: "small" }));
+}
+
+/** A page's data, or what stands in its place. */
+export function shown(reading, draw, { rows = 6 } = {}) {
+  if (reading.data) return [reading.problem && reading.problem.kind !== "away" ? trouble(reading.problem, () => reading.again()) : null, draw(reading.data)];
+  if (reading.problem) return [trouble(reading.problem, () => reading.again())];
+  return [skeleton(rows)];
+}
+
+export function facts(pairs, kind = "") {
+  return h("dl", { class: `facts ${kind}` }, pairs.filter(Boolean).map(([name, value]) => h("div", { key: name }, h("dt", null, name), h("dd", null, value))));
+}
+
+export function meter(done, total, label) {
+  const share = total > 0 ? Math.max(0, Math.min(1, done / total)) : 0;
+  return h("span", { class: "meter", role: "img", "aria-label": label ?? `${done} of ${total}` }, h("i", { style: { width: `${(share * 100).toFixed(1)}%` } }));
+}
+
+/** A table whose cells know their heading, so that a phone can show them as lines. */
+export function table(label, columns, rows, { kind = "" } = {}) {
+  return h(
+    "div",
+    { class: `card table ${kind}` },
+    h(
+      "table",
+      { "aria-label": label },
+      h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.kind ?? null }, column.name || h("span", { class: "unseen" }, column.label ?? "acts"))))),
+      h(
+        "tbody",
+        null,
+        rows.map((row) =>
+          h("tr", { key: row.key, "data-row": row.isRow === false ? null : "", tabindex: row.isRow === false ? null : "-1" }, row.cells.map((cell, at) => h("td", { class: columns[at].kind ?? null, "data-name": columns[at].name || null }, cell))),
+        ),
+      ),
+    ),
+  );
+}
+
+export function tabs(label, items, chosen, choose) {
+  const move = (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    const at = (items.findIndex(([name]) => name === chosen) + step + items.length) % items.length;
+    choose(items[at][0]);
+    event.preventDefault();
+    requestAnimationFrame(() => document.getElementById(`tab-${items[at][0]}`)?.focus());
+  };
+  return h(
+    "div",
+    { class: "tabs", role: "tablist", "aria-label": label, on: { keydown: move } },
+    items.map(([name, word, number]) =>
+      h(
+        "button",
+        { key: name, id: `tab-${name}`, type: "button", role: "tab", "aria-selected": name === chosen ? "true" : "false", tabindex: name === chosen ? "0" : "-1", on: { click: () => choose(name) } },
+        word,
+        number === null || number === undefined ? null : h("b", null, String(number)),
+      ),
+    ),
+  );
+}
+
+export function steps(items) {
+  return h("ol", { class: "steps" }, items.filter(Boolean).map(({ glyph, text, at, kind }, n) => h("li", { key: `${n}`, class: kind ?? null }, icon(glyph), h("span", { class: "grow" }, text), h("span", { class: "quiet num" }, at))));
+}
+
+export function since(at) {
+  return h("span", { class: "quiet" }, when(at));
+}
+
+// dialogs
+
+let isAsking = false;
+
+/** Is a dialog open? Keys then belong to it. */
+export function hasDialog() {
+  return isAsking;
+}
+
+/** A dialog. `draw(update, close)` makes what is in it; focus goes back to where it was. */
+export function openDialog(title, glyph, draw, { kind = "" } = {}) {
+  const before = document.activeElement;
+  const body = h("div", { class: "dialog-body" });
+  const dialog = h("dialog", { class: `dialog ${kind}`, "aria-labelledby": "dialog-title" }, h("header", null, icon(glyph), h("h2", { id: "dialog-title" }, title)), body);
+  const close = () => dialog.close();
+  const update = () => fill(body, draw(update, close));
+  dialog.addEventListener("close", () => {
+    isAsking = false;
+    dialog.remove();
+    if (before?.isConnected) before.focus({ preventScroll: true });
+  });
+  dialog.addEventListener("click", (event) => event.target === dialog && close());
+  document.body.append(dialog);
+  update();
+  isAsking = true;
+  dialog.showModal();
+  (body.querySelector("[autofocus]") ?? body.querySelector("input, textarea, select, button"))?.focus();
+  return { close, update };
+}
+
+/** An act: what it does, why, its command, and what became of it. */
+export function askAct({ title, glyph, text, choices = null, confirm, isDanger = false, needsNote = false, command, act, done }) {
+  const state = { note: "", choice: choices?.[0]?.value ?? null, isBusy: false, problem: null };
+  openDialog(title, glyph, (update, close) => {
+    const line = command(state);
+    const go = async () => {
+      if (state.isBusy) return;
+      Object.assign(state, { isBusy: true, problem: null });
+      update();
+      try {
+        const told = await act(state);
+        close();
+        const what = done ? done(told) : told?.what;
+        if (what) say(`${title.replace(/\?$/, "")}: ${what}.`);
+      } catch (problem) {
+        Object.assign(state, { isBusy: false, problem });
+        update();
+      }
+    };
+    return [
+      text && h("p", null, text),
+      choices &&
+        h(
+          "fieldset",
+          { class: "choices" },
+          h("legend", { class: "unseen" }, "How"),
+          choices.map((each) =>
+            h(
+              "label",
+              { key: each.value, class: "choice" },
+              h("input", { type: "radio", name: "choice", value: each.value, checked: state.choice === each.value, on: { change: () => ((state.choice = each.value), update()) } }),
+              h("span", null, each.word, h("small", null, each.about)),
+            ),
+          ),
+        ),
+      h("label", { class: "field" }, h("span", null, "Note", needsNote ? h("em", null, " required") : null), h("input", { type: "text", maxlength: "2000", placeholder: "Why; kept in the journal with your name", value: state.note, autofocus: "", on: { input: (event) => ((state.note = event.target.value), update()), keydown: (event) => event.key === "Enter" && (event.preventDefault(), go()) } })),
+      line && commandLine(line),
+      state.problem && trouble(state.problem),
+      h("footer", null, button("Leave it", close), button(confirm, go, { kind: isDanger ? "danger" : "primary", isOff: state.isBusy || (needsNote && !state.note.trim()) })),
+    ];
+  });
+}
+
+export { brief, clean };

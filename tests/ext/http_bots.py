@@ -1,0 +1,69 @@
+"""An agent that uses the OpenAI SDK as it is, over the durable transport; its model is the scripted server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import httpx2
+import openai
+
+import holdfast as hf
+from holdfast.ext.http import async_transport, transport
+from tests.ext.living import note
+
+
+@hf.effect
+async def mail(to: str) -> str:
+    note(f"mail {to}")
+    return f"sent {to}"
+
+
+@hf.agent
+async def chat(text: str) -> str:
+    http = httpx2.AsyncClient(transport=async_transport(httpx2, prices={"scripted": (1.0, 2.0)}))
+    model = openai.AsyncOpenAI(base_url=f"{os.environ['MODEL_URL']}/v1", api_key="-", max_retries=0, http_client=http)
+    messages: list[Any] = [{"role": "user", "content": text}]
+    async with model:
+        while True:
+            answer = (await model.chat.completions.create(model="m", messages=messages)).choices[0].message
+            messages.append(answer.model_dump(exclude_none=True))
+            if not answer.tool_calls:
+                return str(answer.content)
+            for call in answer.tool_calls:
+                assert call.type == "function"
+                done = await mail(**json.loads(call.function.arguments))
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": done})
+
+
+@hf.agent
+async def stream(text: str) -> list[str]:
+    http = httpx2.AsyncClient(transport=async_transport(httpx2))
+    async with openai.AsyncOpenAI(
+        base_url=f"{os.environ['MODEL_URL']}/v1", api_key="-", max_retries=0, http_client=http
+    ) as model:
+        chunks = await model.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": text}], stream=True
+        )
+        said = [chunk.choices[0].delta.content or "" async for chunk in chunks]
+    await hf.ask("Go on?")
+    return said
+
+
+@hf.agent
+async def plainly(text: str) -> str:
+    def ask() -> str:
+        with openai.OpenAI(
+            base_url=f"{os.environ['MODEL_URL']}/v1",
+            api_key="-",
+            max_retries=0,
+            http_client=httpx2.Client(transport=transport(httpx2)),
+        ) as model:
+            answer = model.chat.completions.create(model="m", messages=[{"role": "user", "content": text}])
+            return str(answer.choices[0].message.content)
+
+    said = await asyncio.to_thread(ask)
+    await hf.ask("Go on?")
+    return said

@@ -1,0 +1,95 @@
+"""A process that takes a run of an adapter's agent as far as it comes, and says what a person would be asked to say.
+
+    python -m tests.ext.living URL MODULE:AGENT RUN ARGUMENTS(JSON)
+
+What a tool did is in `notes.txt` in $HOLDFAST_TEST_FOLDER: whoever is asked about a doubt looks there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import holdfast as hf
+from holdfast.testing.processes import environment
+
+_STEP_S = 0.02
+
+
+def note(line: str) -> None:
+    with open(Path(os.environ["HOLDFAST_TEST_FOLDER"]) / "notes.txt", "a") as file:
+        file.write(f"{line}\n")
+
+
+def notes(folder: Path | None = None) -> list[str]:
+    path = (folder or Path(os.environ["HOLDFAST_TEST_FOLDER"])) / "notes.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+async def said_of(doubt: Any) -> hf.Verdict[Any]:
+    """A tool notes `mail 1a`, and returns `sent 1a`."""
+    to = json.loads(doubt.args or "{}")["to"]
+    return hf.landed(f"sent {to}") if f"mail {to}" in notes() else hf.not_landed()
+
+
+async def live(url: str, agent: hf.Agent[..., Any], run_id: str, arguments: Sequence[Any]) -> Any:
+    async with hf.connect(url, agents=[agent]) as app:
+        run = await app.start(agent(*arguments), id=run_id)
+        while (status := await run.status()) not in ("done", "failed", "cancelled", "blocked"):
+            if status == "in_doubt":
+                for doubt in await run.in_doubt():
+                    await doubt.resolve(await said_of(doubt))
+            for question in await app.questions():
+                if question.run_id == run_id:
+                    await question.answer(True)
+            await asyncio.sleep(_STEP_S)
+        return await run.result(timeout=60)
+
+
+def start(url: str, agent: str, *, folder: Path, run_id: str = "r", fault: str = "", arguments: Any = ("go",)) -> Any:
+    """The process, to be killed or waited for."""
+    command = [sys.executable, "-m", "tests.ext.living", url, agent, run_id, json.dumps(arguments)]
+    env = {"HOLDFAST_FAULT": fault, "HOLDFAST_TEST_FOLDER": str(folder)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(env))
+
+
+def lived(url: str, agent: str, *, folder: Path, faults: Sequence[str] = (), arguments: Any = ("go",)) -> Any:
+    """What the run comes to, if processes die at these points before one does not."""
+    for fault in faults:
+        process = start(url, agent, folder=folder, fault=fault, arguments=arguments)
+        process.communicate(timeout=90)
+        assert process.returncode == -9, f"{fault} was not passed"
+    return ended(start(url, agent, folder=folder, arguments=arguments))
+
+
+def ended(process: Any) -> Any:
+    said, _ = process.communicate(timeout=90)
+    assert process.returncode == 0, said
+    return json.loads(said.splitlines()[-1])
+
+
+def stormed(url: str, agent: str, *, folder: Path, kills: int, seed: int, arguments: Any = ("go",)) -> Any:
+    """The same with so many kills at random moments."""
+    chance, longest_s = random.Random(seed), 3.0
+    for _ in range(kills):
+        process = start(url, agent, folder=folder, arguments=arguments)
+        time.sleep(chance.uniform(0.8, longest_s))
+        process.kill()
+        process.communicate()
+    return ended(start(url, agent, folder=folder, arguments=arguments))
+
+
+if __name__ == "__main__":
+    _url, _agent, _run, _arguments = sys.argv[1:]
+    _module, _, _name = _agent.partition(":")
+    _found = getattr(importlib.import_module(_module), _name)
+    print(json.dumps(asyncio.run(live(_url, _found, _run, json.loads(_arguments)))))

@@ -1,0 +1,94 @@
+"""What a loop stores grows with what is new, also if it leaves memory in each turn; and all of it can be read again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.model import RunId
+from holdfast.testing.reading import read, read_run
+from tests.turns.stage import RUN, Stage, word
+
+SIZE = 2000
+
+
+def text(seed: int) -> str:
+    """What does not compress, and has nothing in common with another one."""
+    chosen = random.Random(seed)
+    return "".join(chosen.choices("abcdefghijklmnopqrstuvwxyz ", k=SIZE))
+
+
+@hf.step
+async def think(history: list[str]) -> int:
+    return len(history)
+
+
+@hf.agent(signals=[word])
+async def chat(window: int, turns: int) -> int:
+    async for history in hf.turns([""]):
+        history.append(await hf.receive(word))
+        history[:-window] = []
+        await think(history)
+        if hf.this_run().turn == turns:
+            return len(history)
+    raise AssertionError
+
+
+def stored(url: str) -> dict[str, int]:
+    """How many bytes of large values there are, as they are stored, by whether they are whole."""
+    row, records = read_run(url, RUN)
+    names = {v[1:].partition(":")[0] for r in records for v in (r.args, r.payload) if v and v[0] == "@"}
+    blobs = read(url, lambda store: store.blobs(row.id, sorted(names)))
+    sizes = {"whole": 0, "differences": 0}
+    for data in blobs.values():
+        sizes["differences" if data.startswith(b"~") else "whole"] += len(data)
+    return sizes
+
+
+def live(stage: Stage, *, window: int, turns: int, at_once: int) -> Any:
+    end: Any = None
+    for first in range(0, turns, at_once):
+        end = stage.go(chat(window, turns), *(text(n) for n in range(first, min(first + at_once, turns))))
+    return end
+
+
+@pytest.mark.parametrize(
+    ("window", "turns", "at_once"),
+    [
+        (1000, 40, 40),
+        (1000, 40, 5),
+        (10, 40, 5),
+        pytest.param(1000, 500, 20, marks=pytest.mark.prove),
+        pytest.param(50, 500, 20, marks=pytest.mark.prove),
+    ],
+    ids=["growing", "resumed", "a window", "500", "a window of 500"],
+)
+def test_states_and_arguments_grow_with_what_is_new(tmp_path: Path, window: int, turns: int, at_once: int) -> None:
+    stage = Stage(tmp_path / "store.db")
+    assert live(stage, window=window, turns=turns, at_once=at_once) == min(window, turns + (window > turns))
+    raw = turns * SIZE
+    sizes = stored(stage.url)
+    assert sizes["differences"] > 0
+    assert sum(sizes.values()) <= 6 * raw, sizes  # states and arguments
+    assert stage.look(lambda run: run.verify_journal()).is_ok
+    for turn in range(2, turns, max(1, turns // 20)):
+        found = stage.look(lambda run, turn=turn: run.state(turn))
+        assert found == ["", *map(text, range(turn - 1))][-window:]
+
+
+def test_on_postgresql_too(postgres_url: str) -> None:
+    stage = Stage(postgres_url)
+    assert live(stage, window=1000, turns=12, at_once=4) == 13
+    sizes = stored(stage.url)
+    assert sizes["differences"] > 0
+    assert sum(sizes.values()) <= 6 * 12 * SIZE, sizes
+    assert stage.look(lambda run: run.verify_journal()).is_ok
+    assert stage.look(lambda run: run.state(7)) == ["", *map(text, range(6))]
+    assert [each.turn for each in stage.look(lambda run: run.checkpoints())] == [*range(1, 13)]
+    assert [each.path for each in stage.look(lambda run: run.diff(7, 8))] == ["[7]"]
+    loaded = read(stage.url, lambda store: store.load_many([RunId(RUN)]))
+    assert len(loaded[0].records) < 15
