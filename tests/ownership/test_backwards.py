@@ -325,14 +325,12 @@ def test_a_run_that_was_claimed_and_never_executed_goes_on(url: str, caplog: pyt
         async with hf.connect(url, agents=[posting], settings=SETTINGS) as app, hf.connect(url) as client:
             await (await app.start(posting(0))).result(60)
             executor: Any = app._here
-            executor.executions.is_closing = True  # it has no room, for a moment
-            run = await client.start(posting(2), id="r")
+            run = await client.start(posting(2), id="r", delay=3600)  # nobody takes it up by itself
             row = await executor.store.run(run.id)
             claimed = seal_row(replace(row, status=Status.running, reason=None, wake_at=None, epoch=row.epoch + 1))
             assert await executor.store.claim(
                 claimed, owner=executor.lease.worker_id, expected_epoch=row.epoch, expected_owner=None
             )
-            executor.executions.is_closing = False
             assert await run.result(60) == 2
             assert [each["run"] for each in events(caplog, "run.given_back")] == ["r"]
 
