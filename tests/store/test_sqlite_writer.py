@@ -388,6 +388,39 @@ print("parent fine")
     assert "parent fine" in done.stdout
 
 
+@pytest.mark.parametrize("way", ["read", "write"])
+def test_a_fork_waits_for_the_calls_under_way(tmp_path: Path, way: str) -> None:
+    """Whoever is inside of SQLite holds mutexes, which nobody in the child would ever unlock."""
+    script = """
+import asyncio, os, sys, threading, time
+from holdfast.store.sqlite.store import SqliteStore
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await store.open()
+    begun, inside = threading.Event(), []
+    def ask(*_):
+        inside.append(1)
+        begun.set()
+        time.sleep(0.3)
+        inside.clear()
+    asked = asyncio.create_task(getattr(store._database, sys.argv[2])(ask))
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    child = os.fork()
+    if child == 0:
+        sys.exit(len(inside))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    await asked
+    await store.close()
+
+asyncio.new_event_loop().run_until_complete(main())
+"""
+    done = run_script(script, tmp_path / "runs.db", way)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "0\n"
+
+
 def test_a_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:
     script = """
 import asyncio, os, signal, sys

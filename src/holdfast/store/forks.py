@@ -2,16 +2,24 @@
 
 A child that closes an inherited SQLite connection can delete the parent's write-ahead log; one that keeps an inherited
 lock file open keeps a dead parent looking alive. Objects registered here are told when they wake up in a child.
+
+A thread that is inside of SQLite at the moment of a fork leaves the child with mutexes that nobody will ever unlock:
+the child stands still when it frees the first thing that SQLite gave out, at the latest when its interpreter ends. So a
+fork waits for the calls under way.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Protocol
 
 #: (device, inode) of a file.
 FileId = tuple[int, int]
+
+
+_PATIENCE_S = 5.0  # for a call under way; whoever forks in the middle of one, as in a transaction of its own, goes on
 
 
 class Forkable(Protocol):
@@ -41,10 +49,41 @@ def register(thing: Forkable) -> None:
     _registered.add(thing)
 
 
+class CallLock:
+    """Held by a thread while it is inside of a library whose state must be whole when the process is copied."""
+
+    __slots__ = ("__weakref__", "acquire", "release")
+
+    def __init__(self) -> None:
+        lock = threading.Lock()
+        self.acquire, self.release = lock.acquire, lock.release
+        _call_locks.add(self)
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+_call_locks: weakref.WeakSet[CallLock] = weakref.WeakSet()
+_forking = threading.local()  # which of them this thread holds while it forks
+
+
+def _before() -> None:
+    _forking.held = [lock for lock in list(_call_locks) if lock.acquire(timeout=_PATIENCE_S)]
+
+
+def _after() -> None:
+    for lock in _forking.__dict__.pop("held", ()):
+        lock.release()
+
+
 def _in_child() -> None:
+    _after()
     for thing in list(_registered):
         thing.forked()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)

@@ -256,10 +256,11 @@ class Database:
     def forked(self) -> None:
         if self._identity is not None and self._identity.file is not None and self.reader is not None:
             forks.inherit(self._identity.file)
-        # Closing an inherited connection could delete the parent's log, so it must never be freed here.
-        for connection in (self.reader, self.writer.connection if self.writer is not None else None):
-            if connection is not None:
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        # Closing an inherited connection could delete the parent's log, so it must never be freed here; nor may the
+        # library, which closes whatever is open when the interpreter frees it.
+        for kept in (apsw, self.reader, self.writer.connection if self.writer is not None else None):
+            if kept is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
     # ways to the writer and the reader
 

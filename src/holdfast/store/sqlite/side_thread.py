@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.store.forks import CallLock
+
 T = TypeVar("T")
 
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
@@ -23,7 +25,7 @@ class SideThread:
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True).start()
+        threading.Thread(target=_work, args=(self._jobs, CallLock()), name=name, daemon=True).start()
 
     async def do(self, job: Callable[[], T]) -> T:
         """Have something done there, and return or raise what it does. Whoever is cancelled does not wait for it."""
@@ -37,11 +39,12 @@ class SideThread:
         self._jobs.put(None)
 
 
-def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
+def _work(jobs: queue.SimpleQueue[_Job | None], busy: CallLock) -> None:
     while (job := jobs.get()) is not None:
         loop, done, work = job
         try:
-            settle, outcome = done.set_result, None if done.cancelled() else work()
+            with busy:
+                settle, outcome = done.set_result, None if done.cancelled() else work()
         except BaseException as error:  # whatever it is, it is told to whoever waits
             settle, outcome = done.set_exception, error
         with contextlib.suppress(RuntimeError):  # that loop is closed: nobody waits
