@@ -20,6 +20,7 @@ import fcntl
 import importlib
 import inspect
 import io
+import math
 import os
 import pty
 import re
@@ -29,6 +30,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,9 +172,13 @@ class Terminal:
             "PYTHONDONTWRITEBYTECODE": "1",  # a page may write a file twice within a second
         }
 
-    def type(self, command: str) -> str:
+    def type(self, command: str, expected: str = "") -> str:
+        """What a command prints. What `timeout -s KILL` ends has first printed as many lines as are expected of it."""
         if command == "echo $?":
             return f"{self.code}\n"
+        due, lines = math.inf, expected.count("\n") - 1  # the last one is "Killed"
+        if found := re.match(r"timeout -s KILL (\d+) ", command):
+            due, command = time.monotonic() + int(found[1]), f"exec {command[found.end() :]}"
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
         process = subprocess.Popen(
@@ -181,7 +187,14 @@ class Terminal:
         os.close(theirs)
         screen = b""
         with contextlib.suppress(OSError):  # how the end of a terminal is told
-            while select.select([ours], [], [], 60)[0]:
+            while True:
+                if time.monotonic() >= due and screen.count(b"\n") >= lines:
+                    process.kill()
+                    due = math.inf
+                if not select.select([ours], [], [], 60 if due == math.inf else 0.1)[0]:
+                    if due == math.inf or time.monotonic() > due + 60:
+                        break
+                    continue
                 some = os.read(ours, 65536)
                 if not some:
                     break
@@ -256,7 +269,7 @@ class Page:
     def console(self, block: Block) -> None:
         written, expected, whole = "", "", ""
         for command, output in commands(block):
-            printed = self.terminal.type(command)
+            printed = self.terminal.type(command, output)
             written += f"$ {command}\n{printed.rstrip()}\n" if printed.strip() else f"$ {command}\n"
             expected += f"$ {command}\n{output}"
             whole += f"$ {command}\n{printed}"

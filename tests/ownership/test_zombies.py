@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast as hf
+from holdfast.journal.chain import seal_row
+from holdfast.journal.journal import Journal
 from holdfast.model import WorkerId
+from holdfast.testing.samples import new_worker
 from tests.forkserver import Forked, eventually
 from tests.ownership import agents
 from tests.ownership.scene import BRIEF_S, Scene, is_free
@@ -236,6 +241,50 @@ def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: 
         old.go_on()
         await place.lost(old, run)
         assert place.begun("post#1", run) == [new.pid]
+
+    live(story)
+
+
+@hf.effect
+async def pay(paid: str) -> None:
+    with open(paid, "a") as file:
+        file.write("paid\n")
+
+
+@hf.agent
+async def paying(paid: str) -> None:
+    await pay(paid)
+
+
+@pytest.mark.postgres
+def test_a_lease_that_was_renewed_too_late_is_no_leave_to_act(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped between the commit of its intent and the effect; its lease is there again before its loop looks."""
+    barrier, gone_on = Journal.barrier, asyncio.Event()
+
+    async def story(place: Scene) -> None:
+        other = place.app._store
+        async with hf.connect(place.url, agents=[paying], settings=hf.Settings(renew_s=0.05)) as app:
+            executor: Any = app._here
+            lease = executor.lease
+
+            async def late(journal: Journal, *, inline: bool = False) -> None:
+                await barrier(journal, inline=inline)
+                lease._renewed_ms -= 2 * lease.lease_ms
+                await eventually(lambda: lease.remaining_s() > 0, what="the lease to be renewed")
+                bob = WorkerId("w_bob")
+                await other.add_worker(new_worker(bob, lease_until_ms=other.lease_clock_ms() + 600_000))
+                row = journal.row
+                taken = seal_row(replace(row, epoch=row.epoch + 1))
+                assert await other.claim(taken, owner=bob, expected_epoch=row.epoch, expected_owner=lease.worker_id)
+                gone_on.set()
+
+            monkeypatch.setattr(Journal, "barrier", late)
+            await app.start(paying(str(tmp_path / "paid")), id="r")
+            await gone_on.wait()
+            await eventually(lambda: executor.executions.get("r") is None, what="it to be given up")
+        assert not (tmp_path / "paid").exists()
 
     live(story)
 

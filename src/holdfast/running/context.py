@@ -207,10 +207,13 @@ class RunContext:
 
     async def wait_lease(self) -> None:
         """Wait until this process may act again; if somebody took the run over meanwhile, it never may."""
-        await self.host.wait_lease()
-        row = await self.patiently(lambda: self.host.store.run(self.id))
-        if row is None or (row.epoch, row.owner) != self.fence[1:]:
-            await self.fenced()
+        host, lapses = self.host, -1
+        while lapses != host.lapses or not host.has_lease():
+            lapses = host.lapses
+            await host.wait_lease()
+            row = await self.patiently(lambda: host.store.run(self.id))
+            if row is None or (row.epoch, row.owner) != self.fence[1:]:
+                await self.fenced()
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask the store; while it is away, again and again: that is no failure of the agent's."""

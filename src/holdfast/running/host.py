@@ -88,6 +88,11 @@ class Host(Protocol):
         """Does this process execute one run only? Then its commits may happen on the loop's own thread."""
         ...
 
+    @property
+    def lapses(self) -> int:
+        """How often this worker's lease had run out before it was renewed."""
+        ...
+
     def has_lease(self) -> bool:
         """Is enough of this worker's lease left to begin an effect?"""
         ...

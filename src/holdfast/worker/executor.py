@@ -139,6 +139,10 @@ class Executor:
     def is_alone(self) -> bool:
         return len(self.executions) == 1
 
+    @property
+    def lapses(self) -> int:
+        return self.lease.lapses
+
     def has_lease(self) -> bool:
         return self.lease.remaining_s() > self.settings.lease_s * 0.2
 

@@ -39,6 +39,7 @@ class Lease:
         self.host = platform.node()
         self.boot_id = boot_id()
         self.told = "{}"  #: what others are told of this process, as JSON
+        self.lapses = 0  #: how often it had run out before it was renewed: others may have taken runs meanwhile
         self.is_lost = False  #: somebody removed this worker; its runs are no longer its own
         self.answered_us = 0  #: when the store last answered a renewal, be it that it cannot; of the monotonic clock
         self.lease_ms = int(settings.lease_s * 1000)
@@ -147,6 +148,8 @@ class Lease:
             warn("lease.not_renewed", worker=self.worker_id, error=f"{type(error).__name__}: {error}")
             self.answered_us = monotonic_us()
             return
+        if self.remaining_s() <= 0:
+            self.lapses += 1  # before it is renewed: whoever sees the one sees the other
         late_ms = sent_ms - self._renewed_ms
         if late_ms > self._late_ms:
             self._distrust_until_ms = self._store.lease_clock_ms() + self.lease_ms

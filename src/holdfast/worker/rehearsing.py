@@ -135,6 +135,8 @@ class DryHost:
     def adopt_child(self, call: object, run_id: RunId) -> None:
         pass
 
+    lapses = 0
+
     def has_lease(self) -> bool:
         return True
 

@@ -320,9 +320,12 @@ class EffectCall(DurableCall[Any]):
         )
         activity.may_happen(key)
         activity.begin_work()  # as `activity.busy()` does, without what a context manager costs each effect
+        host = run.host
+        lapses = host.lapses
         try:
             await journal.barrier(inline=run.may_commit_inline)
-            if not run.host.has_lease():
+            # A lease that was renewed too late is there again, and the run may be somebody else's since the commit.
+            if not host.has_lease() or host.lapses != lapses:
                 await run.wait_lease()
         finally:
             activity.end_work()
