@@ -310,6 +310,22 @@ def methods(node: ast.ClassDef) -> list[str]:
     return [each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
+#: Folders with vocabularies of their own: the API's schemas, what is drawn, what is imitated.
+APART = ("cli/", "demo/", "ext/", "plugin.py", "server/", "testing/")
+
+
+def test_a_name_of_the_core_means_one_class() -> None:
+    """What each backend has of its own apart, and the public `Plan` of a run, which holds the plan as it is stored."""
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        place = path.relative_to(SRC).as_posix()
+        for node in classes(tree(path)):
+            if not place.startswith(APART) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(re.sub("^store/(sqlite|postgres)/", "store/*/", place))
+    assert found.pop("Plan") == {"model/plans.py", "verbs/plan.py"}
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
 def stored(node: ast.AST) -> Iterator[ast.Attribute]:
     """The attributes that something assigns to."""
     for each in ast.walk(node):

@@ -13,7 +13,7 @@ from holdfast.control.mail import OWN_IDS, post
 from holdfast.control.outbox import later
 from holdfast.control.targets import existing
 from holdfast.errors import ConflictingSend, UsageError
-from holdfast.model import Known, MailKind, RunId, RunRow
+from holdfast.model import KnownMail, MailKind, RunId, RunRow
 from holdfast.store.contract import Store
 
 
@@ -60,7 +60,7 @@ def refuse_dedup(dedup: str | None) -> None:
         )
 
 
-def _is_signal(known: Known, name: str, value: str) -> bool:
+def _is_signal(known: KnownMail, name: str, value: str) -> bool:
     """Is it this signal that was accepted? Of a run that was pruned nobody knows."""
     if not known.body:
         return True
