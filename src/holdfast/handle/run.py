@@ -388,13 +388,13 @@ class Run(Watched, Generic[R_co]):
         if is_in_run():
             if transaction is not None:
                 raise UsageError("Run.send(transaction=) was called inside a run; call it in the body of an effect.")
-            return await send_to(self.id, name, text, self._post, dedup=dedup, by=by)
+            return await send_to(self.id, name, text, self._send, dedup=dedup, by=by)
         if transaction is not None:
             await signals.send_later(self._store, transaction, self.id, name, text, dedup=dedup, by=by)
             return True
-        return await self._post(name, text, dedup=dedup, by=by)
+        return await self._send(name, text, dedup=dedup, by=by)
 
-    async def _post(self, name: str, text: str, *, dedup: str | None, by: str | None) -> bool:
+    async def _send(self, name: str, text: str, *, dedup: str | None, by: str | None) -> bool:
         takes = self._here.takes(self.id) if self._here is not None else None
         return await signals.send(self._store, self.id, name, text, dedup=dedup, by=by, takes=takes)
 

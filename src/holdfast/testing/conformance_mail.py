@@ -385,10 +385,10 @@ async def mail_for_runs_of_this_process_is_handed_over(make: MakeStore) -> None:
         await other.changed(0)
         await store.send(mail_for(mother.id, "first"), wake=left)
         end = extend(child, Kind.finished, status=Status.done, release=True)
-        letter = Outgoing(mail_for(mother.id, kind=MailKind.child, key=child.id), left)
-        fenced = dataclasses.replace(end, row=dataclasses.replace(end.row, epoch=9), outgoing=letter)
+        told = Outgoing(mail_for(mother.id, kind=MailKind.child, key=child.id), left)
+        fenced = dataclasses.replace(end, row=dataclasses.replace(end.row, epoch=9), outgoing=told)
         assert await append(store, fenced) == [Applied.fenced]
-        assert await append(store, dataclasses.replace(end, outgoing=letter)) == [Applied.committed]
+        assert await append(store, dataclasses.replace(end, outgoing=told)) == [Applied.committed]
         refused = store.send(mail_for(mother.id, "refused"), wake=_refuse)
         results = await asyncio.gather(
             refused, store.send(mail_for(mother.id, "last"), wake=left), return_exceptions=True
