@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from email.message import Message
+from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -187,6 +188,20 @@ def test_imports_stand_at_the_top_but_for_those_that_are_named() -> None:
         for _ in imported(ast.Module(function.body, []))
     }
     assert found == LAZY.keys()
+
+
+def test_modules_import_each_other_in_no_circle_for_types_neither() -> None:
+    """What is imported for annotations only, import-linter leaves out; a reader has to follow it all the same."""
+    names = {".".join(("holdfast", *path.relative_to(SRC).with_suffix("").parts)): path for path in MODULES}
+    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        needs = graph[name] = set[str]()
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom) and node.module in names:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names} & names.keys()
+                needs |= inner or {node.module}
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError
 
 
 def test_sql_is_in_sql_files_only() -> None:
