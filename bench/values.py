@@ -12,7 +12,7 @@ import pydantic
 import pydantic_core
 
 from holdfast.codec import blob_digest, coder_for, encode_call
-from holdfast.codec.differences import Chain, apply, difference, restore
+from holdfast.codec.differences import DifferenceChain, apply, difference, restore
 
 
 class Message(pydantic.BaseModel):
@@ -101,7 +101,7 @@ def differences() -> dict[str, float]:
     }
     raw = len(pydantic_core.to_json(said))
     for name, most in (("growing chat", 500), ("last 50 messages", 50)):
-        chain, old, total = Chain(), None, 0
+        chain, old, total = DifferenceChain(), None, 0
         rows: list[str] = []
         for n in range(1, 501):
             new = pydantic_core.to_json({"turn": n, "history": said[max(0, n - most) : n], "cost": n / 3}).decode()

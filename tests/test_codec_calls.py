@@ -15,11 +15,11 @@ from holdfast.codec.fastjson import digest, encode, encode_sorted
 from holdfast.codec.foreign import pack_named
 from holdfast.codec.foreign import refuse as refuse_foreign
 from holdfast.codec.refusal import Refused
-from holdfast.codec.tags import Other, pack
+from holdfast.codec.tags import OtherTypes, pack
 from holdfast.codec.text import from_text, to_text
 
 
-class Never(Other):
+class Never(OtherTypes):
     def __call__(self, value: Any, depth: int = 0) -> Any:
         raise AssertionError(value)
 

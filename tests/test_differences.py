@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.codec import blob_digest
-from holdfast.codec.differences import Chain, Difference, apply, difference, is_difference, restore
+from holdfast.codec.differences import Difference, DifferenceChain, apply, difference, is_difference, restore
 from holdfast.errors import Undecodable
 
 _LOG = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ def messages(count: int, size: int, *, seed: int = 5) -> list[dict[str, Any]]:
 
 def stored_sizes(values: Iterable[Any]) -> int:
     """What the texts of values take, stored one after the other; each of them is read back."""
-    chain, old, total = Chain(), None, 0
+    chain, old, total = DifferenceChain(), None, 0
     rows: list[str] = []
     for number, value in enumerate(values):
         new = text_of(value)

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from email.message import Message
+from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -189,6 +190,20 @@ def test_imports_stand_at_the_top_but_for_those_that_are_named() -> None:
     assert found == LAZY.keys()
 
 
+def test_modules_import_each_other_in_no_circle_for_types_neither() -> None:
+    """What is imported for annotations only, import-linter leaves out; a reader has to follow it all the same."""
+    names = {".".join(("holdfast", *path.relative_to(SRC).with_suffix("").parts)): path for path in MODULES}
+    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        needs = graph[name] = set[str]()
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom) and node.module in names:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names} & names.keys()
+                needs |= inner or {node.module}
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError
+
+
 def test_sql_is_in_sql_files_only() -> None:
     found = [
         f"{shown(path)}:{node.lineno}: {node.value[:80]!r}"
@@ -308,6 +323,22 @@ def classes(module: ast.Module) -> Iterator[ast.ClassDef]:
 
 def methods(node: ast.ClassDef) -> list[str]:
     return [each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+#: Folders with vocabularies of their own: the API's schemas, what is drawn, what is imitated.
+APART = ("cli/", "demo/", "ext/", "plugin.py", "server/", "testing/")
+
+
+def test_a_name_of_the_core_means_one_class() -> None:
+    """What each backend has of its own apart, and the public `Plan` of a run, which holds the plan as it is stored."""
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        place = path.relative_to(SRC).as_posix()
+        for node in classes(tree(path)):
+            if not place.startswith(APART) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(re.sub("^store/(sqlite|postgres)/", "store/*/", place))
+    assert found.pop("Plan") == {"model/plans.py", "verbs/plan.py"}
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
 def stored(node: ast.AST) -> Iterator[ast.Attribute]:

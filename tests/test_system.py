@@ -31,7 +31,7 @@ from holdfast.store.sqlite import files as sqlite_files
 from holdfast.store.sqlite import guard as sqlite_guard
 from holdfast.store.sqlite import locks
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.watch import Watch
+from holdfast.store.sqlite.watch import FileWatch
 from holdfast.testing.samples import ALICE, new_worker, opened
 from tests.eventually import eventually_now
 
@@ -266,7 +266,7 @@ def test_without_inotify_a_file_is_looked_at_each_time(tmp_path: Path, monkeypat
     file.write_bytes(b"one")
     monkeypatch.setattr(system, "SYSTEM", "darwin")
     have(monkeypatch, statfs=lambda *_: pytest.fail("called"))
-    watch = Watch(str(file))
+    watch = FileWatch(str(file))
     try:
         assert not watch.is_told
         assert not watch.has_news()

@@ -15,7 +15,7 @@ import pytest
 import holdfast as hf
 from holdfast.control.upkeep.copying import Copies
 from holdfast.control.upkeep.filing import copy_files
-from holdfast.control.upkeep.moving import Moves
+from holdfast.control.upkeep.moving import Mover
 from holdfast.history.lookup import row_of
 from holdfast.journal.files import CHUNK
 from holdfast.model import RunId
@@ -278,7 +278,7 @@ def test_copies_moves_and_forks_take_the_files_along(tmp_path: Path) -> None:
                 (transfer,) = await Copies(store, other).copy([copied])
                 assert transfer.outcome in ("copied", "there already")
             for row in (moved, unfinished):
-                assert [each.outcome for each in await Moves(store, other).move(row)] == ["moved"]
+                assert [each.outcome for each in await Mover(store, other).move(row)] == ["moved"]
                 assert await store.chunk_page(row.id, after="", limit=9) == []
             count = len(await store.chunk_page(RunId("copied"), after="", limit=9))
             assert count == 3, "two chunks and their list"

@@ -16,7 +16,7 @@ import pytest
 import holdfast as hf
 from holdfast.journal.trees import Directory, Link
 from holdfast.model import RunId
-from holdfast.running.directories import Ignored, Place
+from holdfast.running.directories import Ignored, WorkingDirectory
 from tests.eventually import eventually
 from tests.files.agents import BUILT, coder, tree
 
@@ -220,7 +220,7 @@ def test_links_that_lead_out_are_refused_and_the_others_kept(tmp_path: Path) -> 
 
 def test_a_stored_link_that_leads_out_is_refused_as_well(tmp_path: Path) -> None:
     async def story(app: hf.Holdfast) -> None:
-        place = Place(str(tmp_path / "place"), Ignored(()))
+        place = WorkingDirectory(str(tmp_path / "place"), Ignored(()))
         for target in ("/etc/passwd", "../../x"):
             with pytest.raises(hf.DamagedFile):
                 await place.hold(app._store, RunId("r"), Directory(0o755, {"evil": Link(target)}))
@@ -323,7 +323,7 @@ def test_a_change_that_leaves_size_and_times_is_seen_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file system's clock ticks seldom: what was written within the tick of the last look is not taken as known."""
-    place = Place(str(tmp_path / "place"), Ignored(()))
+    place = WorkingDirectory(str(tmp_path / "place"), Ignored(()))
 
     def saved() -> str:
         found: list[str] = []

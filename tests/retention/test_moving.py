@@ -17,7 +17,7 @@ import holdfast as hf
 from holdfast.app import Holdfast
 from holdfast.base import clock
 from holdfast.base.config import Settings
-from holdfast.control.upkeep.moving import Moves
+from holdfast.control.upkeep.moving import Mover
 from holdfast.control.upkeep.transfers import Outcome
 from holdfast.errors import RunMoved
 from holdfast.model import RunId, Whole
@@ -280,11 +280,11 @@ def test_a_run_that_a_live_worker_has_is_moved_only_when_it_is_seized(laptop: st
             try:
                 row = await source.run(RunId("one"))
                 assert row is not None
-                (refused,) = await Moves(source, target).move(row)
+                (refused,) = await Mover(source, target).move(row)
                 assert refused.outcome is Outcome.refused
                 assert "--seize" in refused.detail
                 assert await target.run(row.id) is None
-                (moved,) = await Moves(source, target, seize=True).move(row)
+                (moved,) = await Mover(source, target, seize=True).move(row)
                 assert (moved.outcome, moved.status) == (Outcome.moved, "queued")
                 with pytest.raises(RunMoved):
                     await run.result(timeout=60)

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 import holdfast as hf
-from holdfast.control.mail import post
+from holdfast.control.mail import send_mail
 from holdfast.model import MailKind
 from holdfast.testing.processes import environment
 from tests.eventually import eventually
@@ -113,7 +113,7 @@ def test_a_pause_that_was_on_its_way_does_not_hold_up_clean_up(tmp_path: Path) -
             await cleaning.until("undoing car")
             cancelling = asyncio.create_task(run.cancel(timeout=60))
             await eventually(lambda: _is_cancelling(run))
-            await post(app._store, run.id, MailKind.pause, "", {"by": "eva", "note": ""})
+            await send_mail(app._store, run.id, MailKind.pause, "", {"by": "eva", "note": ""})
             assert await cancelling is hf.Status.cancelled
             return [item.status for item in await run.history()]
 

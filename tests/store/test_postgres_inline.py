@@ -16,7 +16,7 @@ import holdfast as hf
 from holdfast.base.stepping import hurried
 from holdfast.model import Append, Applied, Kind, RunRow
 from holdfast.store.postgres import answers as postgres_answers
-from holdfast.store.postgres.answers import Answers
+from holdfast.store.postgres.answers import AnswerTimes
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.samples import ALICE, BOB, append, extend, new_run, opened
@@ -24,7 +24,7 @@ from tests.eventually import eventually
 from tests.store.proxy import Proxy, proxied
 
 
-class Told(Answers):
+class Told(AnswerTimes):
     """Says how often it had an answer, and how often not."""
 
     def __init__(self, connection: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.base import system
 from holdfast.store.sqlite import watch as sqlite_watch
-from holdfast.store.sqlite.watch import Watch
+from holdfast.store.sqlite.watch import FileWatch
 
 LOSSES: dict[str, Callable[[Path, Path], object]] = {
     "deleted": lambda file, other: file.unlink(),
@@ -44,19 +44,19 @@ class Lacking:
 
 
 @pytest.fixture(params=["told", "a network", "no watch to be had", "no statx"])
-def watch(request: pytest.FixtureRequest, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+def watch(request: pytest.FixtureRequest, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileWatch]:
     if request.param in ("a network", "no statx"):
         monkeypatch.setattr(sqlite_watch, "_OWN", frozenset())
     library = Lacking({"no watch to be had": "inotify_init1", "no statx": "statx"}.get(request.param, ""))
     monkeypatch.setattr(ctypes, "PyDLL", lambda _: library)
-    watch = Watch(str(file))
+    watch = FileWatch(str(file))
     assert watch.is_told == (request.param == "told")
     yield watch
     watch.close()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_file_that_is_lost_is_noticed_at_once(watch: Watch, file: Path, tmp_path: Path, loss: str) -> None:
+def test_a_file_that_is_lost_is_noticed_at_once(watch: FileWatch, file: Path, tmp_path: Path, loss: str) -> None:
     kept = os.open(file, os.O_RDONLY)  # as a store keeps its log: else its number might be used again
     try:
         assert not watch.has_news()
@@ -66,7 +66,7 @@ def test_a_file_that_is_lost_is_noticed_at_once(watch: Watch, file: Path, tmp_pa
         os.close(kept)
 
 
-def test_a_file_that_is_used_has_no_news(watch: Watch, file: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_used_has_no_news(watch: FileWatch, file: Path, tmp_path: Path) -> None:
     with file.open("r+b") as opened:
         opened.write(b"two and more")
         opened.flush()
@@ -91,7 +91,7 @@ def test_another_file_that_changes_is_news_or_has_to_be_measured(
 ) -> None:
     measured = tmp_path / "measured"
     measured.write_bytes(b"some bytes")
-    watch = Watch(str(file), str(measured))
+    watch = FileWatch(str(file), str(measured))
     try:
         if watch.is_told_of_size:
             assert not watch.has_news()
@@ -101,7 +101,7 @@ def test_another_file_that_changes_is_news_or_has_to_be_measured(
     finally:
         watch.close()
     monkeypatch.setattr(sqlite_watch, "_OWN", frozenset())
-    elsewhere = Watch(str(file), str(measured))
+    elsewhere = FileWatch(str(file), str(measured))
     assert not elsewhere.is_told_of_size
     elsewhere.close()
 
@@ -111,6 +111,6 @@ def test_of_a_file_that_lies_in_another_file_system_too_the_length_is_not_told(
 ) -> None:
     monkeypatch.setattr(system, "kind_of_file_system", lambda _: sqlite_watch._OVERLAY)
     (tmp_path / "measured").write_bytes(b"some bytes")
-    watch = Watch(str(file), str(tmp_path / "measured"))
+    watch = FileWatch(str(file), str(tmp_path / "measured"))
     assert not watch.is_told_of_size
     watch.close()

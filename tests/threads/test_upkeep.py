@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.base.config import Settings
 from holdfast.control.upkeep.copying import Copies
-from holdfast.control.upkeep.moving import Moves
+from holdfast.control.upkeep.moving import Mover
 from holdfast.control.upkeep.transfers import Outcome
 from holdfast.history.lookup import row_of
 from holdfast.model import RunId
@@ -59,7 +59,7 @@ def test_runs_go_elsewhere_with_what_they_read_and_wrote(tmp_path: Path, fleet: 
             rows = [await row_of(source, RunId(run_id)) for run_id in ("one", "told")]
             copies = Copies(source, target)
             assert [each.outcome for each in await copies.copy(rows)] == [Outcome.copied] * 2
-            (moved,) = await Moves(source, target).move(await row_of(source, RunId("waits")))
+            (moved,) = await Mover(source, target).move(await row_of(source, RunId("waits")))
             assert moved.outcome is Outcome.moved
 
     async def go_on() -> None:

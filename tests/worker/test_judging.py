@@ -12,10 +12,10 @@ from holdfast.model import FINAL, Kind, Record, RunRow, Status, WorkerId
 from holdfast.model.diagnoses import Cause
 from holdfast.model.reasons import HandedOver, Moving, Pruned, Was
 from holdfast.testing.samples import extend, new_run
-from holdfast.worker.judging import NOBODY, Asked, Judgement, judge
+from holdfast.worker.judging import NOBODY, Judgement, Request, judge
 
-ACT = Asked(act=("ann", "go on"))
-RETRY = Asked(reopen=("ann", "mended"))
+ACT = Request(act=("ann", "go on"))
+RETRY = Request(reopen=("ann", "mended"))
 LIMIT = 5
 
 
@@ -27,19 +27,19 @@ def run(*kinds: Kind, **changes: Any) -> tuple[RunRow, list[Record]]:
 
 
 def judged(
-    found: tuple[RunRow, list[Record]], asked: Asked = NOBODY, *, agents: tuple[str, ...] = ("agent",)
+    found: tuple[RunRow, list[Record]], asked: Request = NOBODY, *, agents: tuple[str, ...] = ("agent",)
 ) -> Judgement | None:
     return judge(*found, agents=agents, asked=asked, crash_limit=LIMIT)
 
 
 @pytest.mark.parametrize("asked", [NOBODY, ACT])
-def test_one_that_is_queued_is_begun(asked: Asked) -> None:
+def test_one_that_is_queued_is_begun(asked: Request) -> None:
     assert judged(run(status=Status.queued), asked) == Judgement(None, None, is_woken=False)
 
 
 @pytest.mark.parametrize("asked", [NOBODY, ACT])
 @pytest.mark.parametrize("status", sorted(FINAL))
-def test_one_that_has_ended_is_left_alone(status: Status, asked: Asked) -> None:
+def test_one_that_has_ended_is_left_alone(status: Status, asked: Request) -> None:
     assert judged(run(Kind.finished, status=status), asked) is None
 
 
@@ -50,7 +50,7 @@ def test_a_retry_opens_what_failed_or_was_cancelled_and_not_what_is_done() -> No
 
 
 @pytest.mark.parametrize("asked", [NOBODY, ACT, RETRY])
-def test_one_in_quarantine_stays_there(asked: Asked) -> None:
+def test_one_in_quarantine_stays_there(asked: Request) -> None:
     assert judged(run(status=Status.quarantined), asked) is None
 
 

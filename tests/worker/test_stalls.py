@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.worker.stalls import Blocked, Watch, blocking
+from holdfast.worker.stalls import Stall, StallWatch, blocking
 from tests.eventually import eventually
 from tests.worker.logged import Logged, logged
 
@@ -183,7 +183,7 @@ def test_code_outside_of_any_run_is_named_too(tmp_path: Path) -> None:
     assert "run" not in said
 
 
-def frame_in_thread(main: Callable[[], Awaitable[None]], ready: threading.Event) -> Blocked | None:
+def frame_in_thread(main: Callable[[], Awaitable[None]], ready: threading.Event) -> Stall | None:
     """What `blocking` says of a loop in another thread, once it is ready."""
     done = threading.Event()
 
@@ -240,8 +240,8 @@ def told(log: Logged) -> list[tuple[str, object]]:
 
 
 def test_a_warning_comes_again_at_each_doubling_and_its_end_is_told() -> None:
-    here = Blocked("a.py:1", "f", "r1", "f#1", "f")
-    watch = Watch(1.0, most_us=300_000)
+    here = Stall("a.py:1", "f", "r1", "f#1", "f")
+    watch = StallWatch(1.0, most_us=300_000)
     with logged() as log:
         for look in range(1, 37):
             watch.look(look * 250_000, 250_000, lambda: here)
@@ -252,17 +252,17 @@ def test_a_warning_comes_again_at_each_doubling_and_its_end_is_told() -> None:
 
 
 def test_a_loop_that_turns_is_never_accused() -> None:
-    watch = Watch(1.0, most_us=300_000)
+    watch = StallWatch(1.0, most_us=300_000)
     with logged() as log:
         for look in range(1, 100):
-            assert watch.look(look * 250_000, look * 250_000 - 240_000, lambda: Blocked("a.py:1", "f")) < 0.3
+            assert watch.look(look * 250_000, look * 250_000 - 240_000, lambda: Stall("a.py:1", "f")) < 0.3
     assert log.events == []
 
 
 def test_a_process_that_was_stopped_as_a_whole_accuses_nobody() -> None:
-    watch = Watch(1.0, most_us=300_000)
+    watch = StallWatch(1.0, most_us=300_000)
     with logged() as log:
-        watch.look(250_000, 100_000, lambda: Blocked("a.py:1", "f"))
-        assert watch.look(3_600_000_000, 100_000, lambda: Blocked("a.py:1", "f")) < 1.0
-        watch.look(3_600_250_000, 3_600_100_000, lambda: Blocked("a.py:1", "f"))
+        watch.look(250_000, 100_000, lambda: Stall("a.py:1", "f"))
+        assert watch.look(3_600_000_000, 100_000, lambda: Stall("a.py:1", "f")) < 1.0
+        watch.look(3_600_250_000, 3_600_100_000, lambda: Stall("a.py:1", "f"))
     assert log.events == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from holdfast.app import crowds, extensions, looks
 from holdfast.app.looks import WorkerInfo
-from holdfast.app.plan import Plan
+from holdfast.app.options import AppOptions
 from holdfast.app.standing import Standing
 from holdfast.base.clock import due_us
 from holdfast.base.config import Settings
@@ -28,7 +28,7 @@ from holdfast.verbs.agent import Agent, Call
 from holdfast.verbs.thread import Thread, thread_of
 from holdfast.worker.executor import Executor
 from holdfast.worker.hiding import hide_url
-from holdfast.worker.starting import Place
+from holdfast.worker.starting import QueuePlace
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -55,8 +55,8 @@ class Holdfast(Standing):
         reads_only: bool = False,
     ) -> None:
         self.url = url
-        self._plan = Plan(agents, settings, concurrency=concurrency, queues=queues, only_own=only_own)
-        self._plan.check()
+        self._options = AppOptions(agents, settings, concurrency=concurrency, queues=queues, only_own=only_own)
+        self._options.check()
         self._reads_only = reads_only
         self._store = open_store(url, settings=settings)
         self._opened: Parts | None = None
@@ -66,13 +66,13 @@ class Holdfast(Standing):
         # Not at the top: schedules and triggers take as long to load as the rest of the worker.
         from holdfast.app.parts import Parts
 
-        if self._plan.agents and is_in_run():
+        if self._options.agents and is_in_run():
             raise UsageError("An app that executes runs was opened inside a run. Open one without agents=, to look.")
         await self._store.open(read_only=self._reads_only)
-        if self._plan.settings.hide_url:
+        if self._options.settings.hide_url:
             hide_url()
         self._store.home = Home()
-        self._opened = Parts(self._store, self._plan)
+        self._opened = Parts(self._store, self._options)
         try:
             await self._opened.open()
         except BaseException:
@@ -140,7 +140,7 @@ class Holdfast(Standing):
 
         Example: `run = await app.start(newsletter("tides"), id="issue-7")`
         """
-        place = Place(queue, queue_key, priority, due_us(delay, "delay=") or 0, paused)
+        place = QueuePlace(queue, queue_key, priority, due_us(delay, "delay=") or 0, paused)
         return await self._parts.starts.start(
             call, place, run_id=id, thread_id=thread_id, tags=tags, transaction=transaction
         )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.app.plan import Plan
+from holdfast.app.options import AppOptions
 from holdfast.app.shift import serve
 from holdfast.app.starts import Starts
 from holdfast.automation.outbox import Outbox
@@ -24,30 +24,30 @@ from holdfast.worker.sweep import Attendant
 class Parts:
     """The parts of one app."""
 
-    def __init__(self, store: Store, plan: Plan) -> None:
+    def __init__(self, store: Store, options: AppOptions) -> None:
         self.store = store
         self.executor = Executor(
             store,
-            plan.settings,
-            agents=plan.agents,
-            concurrency=plan.concurrency,
+            options.settings,
+            agents=options.agents,
+            concurrency=options.concurrency,
             emitter=self._emit,
-            keeps_errors=plan.only_own,  # such an app lives as long as its run: errors keep what their frames hold
+            keeps_errors=options.only_own,  # such an app lives as long as its run: errors keep what their frames hold
         )
         self.starts = Starts(self.executor)
         self.schedules = Schedules(store, self.starts.scheduled, cancel=self.starts.cancel)
         self.triggers = Triggers(store, self.starts.triggered, send=self.starts.signal)
         self.retention = Retention(store)
         self.attendant: Attendant | None = None  #: of a worker; a client has none
-        self._plan = plan
+        self._options = options
         self.drain_s = 0.0  #: what bodies under way have to end in when the app closes
         self._tending: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Become a worker, if there are agents to execute."""
-        if not self._plan.agents:
+        if not self._options.agents:
             return
-        self.executor.lease.told = self._plan.told()
+        self.executor.lease.told = self._options.told()
         await self.executor.open()
         outbox = Outbox(self.store, self.executor.put)
         chores = (
@@ -56,14 +56,14 @@ class Parts:
             self.triggers.deliver_due,
             self.retention.prune_due,
         )
-        only_own = self._plan.only_own
+        only_own = self._options.only_own
         self.attendant = Attendant(
             self.executor,
             only_own=only_own,
             chores=() if only_own else chores,
             remedies=(self.schedules.put_right,),
         )
-        self.attendant.queues = self._plan.queues
+        self.attendant.queues = self._options.queues
         self.attendant.begin()
         if not only_own:
             self._tending = asyncio.create_task(self.triggers.run())

@@ -18,7 +18,7 @@ from holdfast.model import RunId, ThreadId
 from holdfast.running.scopes import scope_or_none
 from holdfast.verbs.agent import Call
 from holdfast.worker.executor import Executor
-from holdfast.worker.starting import ANYWHERE, NewRun, Place
+from holdfast.worker.starting import ANYWHERE, NewRun, QueuePlace
 
 R = TypeVar("R")
 
@@ -33,7 +33,7 @@ class Starts:
     async def start(
         self,
         call: Call[R],
-        place: Place,
+        place: QueuePlace,
         *,
         run_id: str | None,
         thread_id: str | None,
@@ -62,7 +62,7 @@ class Starts:
     async def scheduled(self, start: ScheduledStart) -> None:
         """A time of a schedule has come."""
         given = Input.read(start.args_text, start.defaults)
-        new = _new_run(start, given, place=Place(start.queue))
+        new = _new_run(start, given, place=QueuePlace(start.queue))
         await self._executor.put(replace(new, scheduled_at=start.scheduled_at))
 
     async def triggered(self, start: TriggeredStart) -> bool:
@@ -74,7 +74,7 @@ class Starts:
             found = "; ".join(problems[:5])
             raise Undecodable(f"The value does not fit {known['first']}= of agent {start.agent!r}: {found}.")
         given = input_of(known["first"], start.text, known.get("defaults", {}))
-        new = _new_run(start, given, place=Place(start.queue or known.get("queue"), start.queue_key))
+        new = _new_run(start, given, place=QueuePlace(start.queue or known.get("queue"), start.queue_key))
         _, is_new = await self._executor.put(replace(new, outside=known["first"]))
         return is_new
 
@@ -96,7 +96,7 @@ def _unknown(agent: str, declared: Collection[str]) -> str:
     )
 
 
-def _new_run(start: ScheduledStart | TriggeredStart, given: Input, *, place: Place) -> NewRun:
+def _new_run(start: ScheduledStart | TriggeredStart, given: Input, *, place: QueuePlace) -> NewRun:
     return NewRun(
         start.agent,
         given.text,

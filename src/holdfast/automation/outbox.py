@@ -18,7 +18,7 @@ from holdfast.control.outbox import OUTBOX, later
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import Definition, RunId, checked_id
 from holdfast.store.contract import Store
-from holdfast.worker.starting import NewRun, Place
+from holdfast.worker.starting import NewRun, QueuePlace
 
 _BATCH = 100
 
@@ -58,7 +58,7 @@ class Outbox:
     async def _do(self, what: Definition) -> None:
         body = json.loads(what.body)
         if (start := body.get("start")) is not None:
-            await self._put(NewRun(**start | {"place": Place(**start["place"])}))
+            await self._put(NewRun(**start | {"place": QueuePlace(**start["place"])}))
         elif (send := body.get("send")) is not None:
             dedup = send["dedup"] or what.name
             await signals.send(self._store, RunId(send["run"]), send["name"], send["value"], dedup=dedup, by=send["by"])

@@ -18,12 +18,13 @@ That is the version of the format, how long both texts are, and the parts in ord
 so many of the characters behind the newline. It is ASCII if the texts are.
 
 To use it: keep the last text of each kind (the state of the checkpoint before; arguments and results by the name of the
-call) with its `Chain`. `chain.following(old, new)` gives what to store, a difference or the new text itself, and the
-chain to go on with; the first text of a kind has None before it. Store the `blob_digest` of the whole new text beside
-it: a difference that was damaged, or meets another text, may well make a text. To read a value, take what was stored,
-back to the last whole text, and give it to `restore` with that digest. So what lies between the two must be kept as
-long as the value. A chain ends by itself: what is read is at most the value and twice as much of differences, what is
-written at most 1.5 times what is new, and for each difference at most `_ROW` characters of a whole text to come.
+call) with its `DifferenceChain`. `chain.following(old, new)` gives what to store, a difference or the new text itself,
+and the chain to go on with; the first text of a kind has None before it. Store the `blob_digest` of the whole new text
+beside it: a difference that was damaged, or meets another text, may well make a text. To read a value, take what was
+stored, back to the last whole text, and give it to `restore` with that digest. So what lies between the two must be
+kept as long as the value. A chain ends by itself: what is read is at most the value and twice as much of differences,
+what is written at most 1.5 times what is new, and for each difference at most `_ROW` characters of a whole text to
+come.
 """
 
 from __future__ import annotations
@@ -195,20 +196,20 @@ def _joined(pieces: Sequence[Piece]) -> str:
 
 
 @brisk
-class Chain:
+class DifferenceChain:
     """What was stored of the values of one kind since the last whole one, to decide when the next one is whole."""
 
     size: int = 0  #: of the differences
     count: int = 0
 
-    def following(self, old: str | None, new: str) -> tuple[str, Chain]:
+    def following(self, old: str | None, new: str) -> tuple[str, DifferenceChain]:
         """What to store for the value that follows on `old`, and the chain then. None: there is none."""
         if old is not None and self.count < _FEW + len(new) // _ROW and self.size <= 2 * len(new):
             found = difference(old, new)
             stored = None if found is None else found.dumps()
             if stored is not None and self.size + len(stored) <= 2 * len(new):
-                return stored, Chain(self.size + len(stored), self.count + 1)
-        return new, Chain()
+                return stored, DifferenceChain(self.size + len(stored), self.count + 1)
+        return new, DifferenceChain()
 
 
 def _damaged(why: str) -> Undecodable:

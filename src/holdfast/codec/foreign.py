@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from holdfast.codec.fastjson import Json
 from holdfast.codec.refusal import Refused, class_name, type_name
-from holdfast.codec.tags import CONTAINERS, Other, pack, pack_many
+from holdfast.codec.tags import CONTAINERS, OtherTypes, pack, pack_many
 
 #: Builtins that people derive from.
 BASES: Final[tuple[Any, ...]] = (str, int, float, bytes, bytearray, *CONTAINERS)
@@ -34,7 +34,7 @@ def is_attrs(kind: type) -> bool:
     return hasattr(kind, "__attrs_attrs__")
 
 
-class _Refuse(Other):
+class _Refuse(OtherTypes):
     """Raises `Refused`, with what to do instead."""
 
     def __call__(self, value: Any, depth: int) -> NoReturn:
@@ -54,7 +54,7 @@ class _Refuse(Other):
         raise Refused(value, why)
 
 
-class _PackNamed(Other):
+class _PackNamed(OtherTypes):
     """Writes what has no place in the format by the name of its type, with its content where it is data."""
 
     def __call__(self, value: Any, depth: int) -> Json:

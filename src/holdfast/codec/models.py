@@ -24,7 +24,7 @@ from holdfast.codec.fastjson import Json
 from holdfast.codec.foreign import BASES, is_secret, refuse
 from holdfast.codec.proofs import proof_of
 from holdfast.codec.refusal import Refused, describe, part, type_name
-from holdfast.codec.tags import Other, pack
+from holdfast.codec.tags import OtherTypes, pack
 from holdfast.codec.text import from_text, guard_size, has_dollars, has_long_digits, has_tags, to_text
 from holdfast.errors import Undecodable
 
@@ -132,7 +132,7 @@ class ModelCoder(Coder[T]):
         return self._from_python(from_text(text), by_alias=True, by_name=True)  # type: ignore[no-any-return]
 
 
-class _PackBase(Other):
+class _PackBase(OtherTypes):
     """Writes subclasses as their base: what pydantic reads back is compared with the original anyway."""
 
     def __call__(self, value: Any, depth: int) -> Json:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Other:
+class OtherTypes:
     """Decides about values whose type is not exactly one of the known ones."""
 
     def __call__(self, value: Any, depth: int) -> Json:
@@ -51,7 +51,7 @@ _MOST: Final = 1_000_000
 _ZONE_KEY: Final = r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*"
 
 
-def pack(value: Any, depth: int, other: Other) -> Json:
+def pack(value: Any, depth: int, other: OtherTypes) -> Json:
     """The JSON tree of a value; raises `Refused`, as does `other` for what it does not take."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
@@ -99,7 +99,7 @@ def _list(body: Json, length: int | None = None) -> list[Any]:
     return items
 
 
-def _pack_items(items: Collection[Any], depth: int, other: Other) -> list[Json]:
+def _pack_items(items: Collection[Any], depth: int, other: OtherTypes) -> list[Json]:
     if len(items) > _MANY and depth < MAX_DEPTH - 3:
         many = pack_many(list(items), depth + 1, other)
         if many is not None:
@@ -113,7 +113,7 @@ def _pack_items(items: Collection[Any], depth: int, other: Other) -> list[Json]:
     return packed
 
 
-def pack_many(values: list[Any], depth: int, other: Other) -> list[Json] | None:
+def pack_many(values: list[Any], depth: int, other: OtherTypes) -> list[Json] | None:
     """The JSON trees of many values, all of a level at once; the same list if nothing changes. None: one by one."""
     kinds = set(map(type, values))
     if not _are_short(values, kinds):
@@ -130,7 +130,7 @@ def pack_many(values: list[Any], depth: int, other: Other) -> list[Json] | None:
     return packed
 
 
-def _pack_alike(values: list[Any], depth: int, other: Other) -> list[Json] | None:
+def _pack_alike(values: list[Any], depth: int, other: OtherTypes) -> list[Json] | None:
     kind = type(values[0])
     if kind is not dict and kind is not list:
         is_known = kind in CONTAINERS or kind in _TAG_OF or _later_tag_of(kind) is not None
@@ -164,7 +164,7 @@ def _are_short(atoms: Iterable[Any], kinds: Set[type]) -> bool:
     return int not in kinds or all(-LONG_INT < each < LONG_INT for each in atoms if type(each) is int)
 
 
-def _pack_dict(value: dict[Any, Any], depth: int, other: Other) -> Json:
+def _pack_dict(value: dict[Any, Any], depth: int, other: OtherTypes) -> Json:
     packed: list[list[Json]] = []
     plain = True
     for key, item in value.items():
@@ -186,7 +186,7 @@ def _read_dict(body: Json) -> dict[Any, Any]:
     return dict(_list(pair, 2) for pair in _list(body))
 
 
-def _write_set(value: Iterable[Any], depth: int, other: Other) -> Json:
+def _write_set(value: Iterable[Any], depth: int, other: OtherTypes) -> Json:
     # A set has no order that another process would share: the written one is that of the elements' texts.
     packed: list[Json] = []
     for item in value:
@@ -197,7 +197,7 @@ def _write_set(value: Iterable[Any], depth: int, other: Other) -> Json:
     return sorted(packed, key=encode)
 
 
-def _write_deque(value: deque[Any], depth: int, other: Other) -> Json:
+def _write_deque(value: deque[Any], depth: int, other: OtherTypes) -> Json:
     return [value.maxlen, _pack_items(value, depth, other)]
 
 
@@ -284,15 +284,15 @@ def _read_delta(body: Json) -> dt.timedelta:
     return dt.timedelta(days=days, seconds=seconds, microseconds=microseconds)
 
 
-def _write_complex(value: complex, depth: int, other: Other) -> Json:
+def _write_complex(value: complex, depth: int, other: OtherTypes) -> Json:
     return _pack_items((value.real, value.imag), depth, other)
 
 
-def _write_fraction(value: Fraction, depth: int, other: Other) -> Json:
+def _write_fraction(value: Fraction, depth: int, other: OtherTypes) -> Json:
     return _pack_items((value.numerator, value.denominator), depth, other)
 
 
-def _write_range(value: range, depth: int, other: Other) -> Json:
+def _write_range(value: range, depth: int, other: OtherTypes) -> Json:
     return _pack_items((value.start, value.stop, value.step), depth, other)
 
 
@@ -305,7 +305,7 @@ class Tag:
     """A type, and how the body of its tag is written and read."""
 
     kind: type | Later
-    write: Callable[[Any, int, Other], Json]
+    write: Callable[[Any, int, OtherTypes], Json]
     read: Callable[[Json], Any]
 
 
@@ -348,5 +348,5 @@ def tags_of(kinds: Iterable[type]) -> frozenset[str]:
     return frozenset(row[0] for row in found if row is not None)
 
 
-def _later_tag_of(kind: type) -> tuple[str, Callable[[Any, int, Other], Json]] | None:
+def _later_tag_of(kind: type) -> tuple[str, Callable[[Any, int, OtherTypes], Json]] | None:
     return next((row for later, row in _TAG_OF_LATER if later.is_type(kind)), None)

@@ -13,7 +13,7 @@ from holdfast.codec.fastjson import Json, decode, encode, make_decode, quote
 from holdfast.codec.foreign import is_model
 from holdfast.codec.refusal import Refused
 from holdfast.codec.swift import are_plain, decode_swiftly, encode_swiftly
-from holdfast.codec.tags import ATOMS, CONTAINERS, LONG_INT, MAX_DEPTH, Other, pack, read_tag
+from holdfast.codec.tags import ATOMS, CONTAINERS, LONG_INT, MAX_DEPTH, OtherTypes, pack, read_tag
 
 #: What a value may grow to when objects that it holds several times are written out each time.
 MAX_NODES: Final = 20_000_000
@@ -49,12 +49,12 @@ class Tree:
     depth: int  #: so many levels have lists and dicts
 
 
-def to_text(value: Any, other: Other, *, known_plain: bool = False) -> str:
+def to_text(value: Any, other: OtherTypes, *, known_plain: bool = False) -> str:
     """The text of a value; raises `Refused`. `other` decides about types that the format does not have."""
     return to_text_and_tree(value, other, known_plain=known_plain)[0]
 
 
-def to_text_and_tree(value: Any, other: Other, *, known_plain: bool = False) -> tuple[str, Tree | None]:
+def to_text_and_tree(value: Any, other: OtherTypes, *, known_plain: bool = False) -> tuple[str, Tree | None]:
     """The text of a value, and the tree that it is of if it is large."""
     kind = type(value)
     if kind is str:

@@ -8,7 +8,7 @@ from holdfast.base import faults
 from holdfast.base.hints import hint
 from holdfast.control.actors import act_of
 from holdfast.control.amendments import amend
-from holdfast.control.mail import Unowned, post
+from holdfast.control.mail import Unowned, send_mail
 from holdfast.control.targets import existing
 from holdfast.errors import UsageError
 from holdfast.model import Kind, MailKind, NoteKind, RunFilter, RunId, RunRow, Status
@@ -37,7 +37,7 @@ async def change_budget(store: Store, run_id: RunId, given: Budget, *, by: str |
                 return True
             continue
         try:
-            await post(store, run_id, MailKind.budget, "", {"limit": given.plain(), **act})
+            await send_mail(store, run_id, MailKind.budget, "", {"limit": given.plain(), **act})
         except Unowned:
             continue
         return False

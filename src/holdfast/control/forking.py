@@ -23,7 +23,7 @@ from holdfast.journal.blobs import blob_in, spilled, texts_of, with_bases
 from holdfast.journal.chain import Draft, draft, seal_row
 from holdfast.journal.forks import (
     FORKED,
-    Part,
+    ForkedPart,
     check_changes,
     code_at,
     cut,
@@ -95,7 +95,7 @@ async def fork(store: Store, whole: Whole, how: Branching, *, by: str | None, no
     return stored
 
 
-def part_for(whole: Whole, how: Branching) -> Part:
+def part_for(whole: Whole, how: Branching) -> ForkedPart:
     """What of a run a fork takes; UsageError for what it cannot have."""
     row, at = whole.row, how.at
     if how.turn is not None:
@@ -110,7 +110,7 @@ def part_for(whole: Whole, how: Branching) -> Part:
     return part
 
 
-def state_of(whole: Whole, part: Part) -> str:
+def state_of(whole: Whole, part: ForkedPart) -> str:
     """The state that a fork begins with, as JSON text; UsageError if there is none."""
     head = part.checkpoint
     if head is None:
@@ -154,7 +154,9 @@ class _Ids:
         return cls(run_id, thread_id, own)
 
 
-def _new(whole: Whole, part: Part, how: Branching, *, ids: _Ids, marks: Mapping[str, str], by: str, note: str) -> Whole:
+def _new(
+    whole: Whole, part: ForkedPart, how: Branching, *, ids: _Ids, marks: Mapping[str, str], by: str, note: str
+) -> Whole:
     """All of a fork; `marks` are what copied calls say that they read in the thread."""
     row, run_id, thread_id = whole.row, ids.run, ids.thread
     nonce = forked_nonce(ids.nonce, row, part)
@@ -204,7 +206,14 @@ def _new(whole: Whole, part: Part, how: Branching, *, ids: _Ids, marks: Mapping[
 
 
 def _created(
-    whole: Whole, part: Part, thread_id: ThreadId, *, changes: Mapping[str, str], state: str | None, by: str, note: str
+    whole: Whole,
+    part: ForkedPart,
+    thread_id: ThreadId,
+    *,
+    changes: Mapping[str, str],
+    state: str | None,
+    by: str,
+    note: str,
 ) -> Draft:
     """The first record: the original's input, and where the run comes from."""
     row, first = whole.row, whole.records[0]
@@ -235,7 +244,7 @@ def _created(
     )
 
 
-def _summary(row: RunRow, part: Part) -> dict[str, Any]:
+def _summary(row: RunRow, part: ForkedPart) -> dict[str, Any]:
     """What the row says of the copied part: how much that was, and what the code may ask for."""
     summary: dict[str, Any] = {name: row.summary[name] for name in (TAGS, SCHEDULED_AT) if name in row.summary}
     summary[UNBEGUN] = True
@@ -252,7 +261,7 @@ def _summary(row: RunRow, part: Part) -> dict[str, Any]:
     return summary | {name: number for name, number in counts.items() if number}
 
 
-def _workspaces(whole: Whole, part: Part) -> dict[str, Any]:
+def _workspaces(whole: Whole, part: ForkedPart) -> dict[str, Any]:
     """Which version its workspaces were at the point, whichever turn left it."""
     found = workspaces_in(r for r in whole.records if r.seq <= part.at)
     return {WORKSPACES: found} if found else {}

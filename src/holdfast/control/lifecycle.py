@@ -13,7 +13,7 @@ from holdfast.base.clock import now_us, ready_us
 from holdfast.control.actors import act_of, way
 from holdfast.control.amendments import amend, seized
 from holdfast.control.budgets import change_budget, waiting_for_budget
-from holdfast.control.mail import OWN_IDS, STOPPED, UNSEEN, WAITING, Unowned, kept, post
+from holdfast.control.mail import OWN_IDS, STOPPED, UNSEEN, WAITING, Unowned, kept, send_mail
 from holdfast.control.questions import withdraw_questions
 from holdfast.control.targets import existing
 from holdfast.errors import CorruptJournal, RunFinished, RunNotFound
@@ -40,7 +40,7 @@ async def pause(store: Store, run_id: RunId, *, by: str | None, note: str, own_i
         dead = await store.dead_workers() if row.owner is not None else {}
         if row.owner is not None and row.owner not in dead:
             try:
-                await post(store, run_id, MailKind.pause, "", act)
+                await send_mail(store, run_id, MailKind.pause, "", act)
             except Unowned:
                 continue
             except RunFinished as finished:
@@ -121,7 +121,7 @@ async def resume(store: Store, run_id: RunId, *, by: str | None, note: str, own_
         if row.owner is not None or row.status in UNSEEN:
             try:
                 if any(mail.kind == MailKind.pause for mail in await store.mail(run_id, after=0)):
-                    await post(store, run_id, MailKind.resume, "", act)
+                    await send_mail(store, run_id, MailKind.resume, "", act)
             except Unowned:
                 continue
             except RunFinished:
@@ -225,7 +225,7 @@ async def cancel(
         cleans_up = row.owner is not None or reasons.cleans_up(row.reason)
         if not kill and (not is_free or (cleans_up and row.status is not Status.paused)):
             try:
-                await post(store, run_id, MailKind.cancel, "", act, dedup=f"{OWN_IDS}cancel:{row.epoch}")
+                await send_mail(store, run_id, MailKind.cancel, "", act, dedup=f"{OWN_IDS}cancel:{row.epoch}")
             except Unowned:
                 continue
             except RunFinished as finished:

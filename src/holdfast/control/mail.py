@@ -90,7 +90,7 @@ def child_ended(parent_id: RunId, child_id: RunId, status: Status) -> Outgoing:
     return Outgoing(mail, waking(MailKind.child, child_id))
 
 
-async def post(
+async def send_mail(
     store: Store, run_id: RunId, kind: MailKind, key: str, body: dict[str, Any], *, dedup: str | None = None
 ) -> Sent:
     """Send mail to a run, and keep who did it if a person did."""

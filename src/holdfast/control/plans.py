@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.control.actors import act_of
-from holdfast.control.mail import post
+from holdfast.control.mail import send_mail
 from holdfast.model import MailKind, RunId
 from holdfast.model.plans import Op
 from holdfast.store.contract import Store
@@ -16,4 +16,4 @@ async def change_plan(
 ) -> int:
     """Change the plan of a run; the number of the mail. RunFinished if it has ended."""
     body = {"ops": list(ops), **act_of(by, note, "")}
-    return (await post(store, run_id, MailKind.plan, "", body, dedup=dedup)).number
+    return (await send_mail(store, run_id, MailKind.plan, "", body, dedup=dedup)).number

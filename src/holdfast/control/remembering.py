@@ -9,16 +9,16 @@ from __future__ import annotations
 from holdfast.base import faults
 from holdfast.codec.fastjson import decode, encode
 from holdfast.errors import CorruptJournal, UsageError
-from holdfast.journal.forks import Part
+from holdfast.journal.forks import ForkedPart
 from holdfast.journal.integrity import is_sound, message_digest
-from holdfast.journal.messages import Known, messages_in, slice_digest
+from holdfast.journal.messages import KnownMessages, messages_in, slice_digest
 from holdfast.model import Message, ThreadId, ThreadRow, Whole
 from holdfast.store.contract import Store
 
 _PAGE = 500
 
 
-async def remember(store: Store, whole: Whole, part: Part, *, thread_id: ThreadId) -> dict[str, str]:
+async def remember(store: Store, whole: Whole, part: ForkedPart, *, thread_id: ThreadId) -> dict[str, str]:
     """Have a thread know what the copied part knew of the original's; the marks of what was read, by call."""
     row = whole.row
     known = messages_in(row, [r for r in whole.records if r.seq <= part.at]).get(row.thread_id, [])
@@ -69,7 +69,7 @@ async def _check_same(store: Store, target: ThreadId, new: list[Message]) -> Non
         )
 
 
-def _marked(payload: str, known: Known, copied: dict[int, Message]) -> str:
+def _marked(payload: str, known: KnownMessages, copied: dict[int, Message]) -> str:
     read = [copied[known.summary]] if known.summary else []
     numbers = range(known.first, known.last + 1)
     read += [copied[number] for number in numbers if copied[number].covers is None]

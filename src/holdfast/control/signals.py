@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from holdfast.codec import is_same
 from holdfast.codec.schema import refuse_misfit
 from holdfast.control.actors import actor, way
-from holdfast.control.mail import OWN_IDS, post
+from holdfast.control.mail import OWN_IDS, send_mail
 from holdfast.control.outbox import later
 from holdfast.control.targets import existing
 from holdfast.errors import ConflictingSend, UsageError
-from holdfast.model import Known, MailKind, RunId, RunRow
+from holdfast.model import KnownMail, MailKind, RunId, RunRow
 from holdfast.store.contract import Store
 
 
@@ -41,7 +41,9 @@ async def send(
     """
     refuse_dedup(dedup)
     _refuse_signal(run_id, takes or await _takes(store, await existing(store, run_id)), name, value)
-    sent = await post(store, run_id, MailKind.signal, name, {"value": value, "by": actor(by), **way(by)}, dedup=dedup)
+    sent = await send_mail(
+        store, run_id, MailKind.signal, name, {"value": value, "by": actor(by), **way(by)}, dedup=dedup
+    )
     if sent.known is not None and not _is_signal(sent.known, name, value):
         raise ConflictingSend(
             f"Something else was sent to run {run_id} with dedup={dedup!r} before ({sent.known.kind} "
@@ -60,7 +62,7 @@ def refuse_dedup(dedup: str | None) -> None:
         )
 
 
-def _is_signal(known: Known, name: str, value: str) -> bool:
+def _is_signal(known: KnownMail, name: str, value: str) -> bool:
     """Is it this signal that was accepted? Of a run that was pruned nobody knows."""
     if not known.body:
         return True
@@ -107,4 +109,4 @@ async def interrupt(store: Store, run_id: RunId, value: str, *, by: str | None, 
             "worker with that code take it up."
         )
     said = {"value": value, "by": actor(by), **way(by)}
-    return (await post(store, run_id, MailKind.interrupt, "", said, dedup=dedup)).number
+    return (await send_mail(store, run_id, MailKind.interrupt, "", said, dedup=dedup)).number

@@ -9,7 +9,7 @@ from holdfast.model import RunId, RunRow
 from holdfast.verbs.agent import Agent
 
 
-class Ending(Protocol):
+class LocalExecution(Protocol):
     """An execution in this process."""
 
     error: BaseException | None
@@ -30,7 +30,7 @@ class Here(Protocol):
     started: set[RunId]  #: runs that this process was asked for
     raised: dict[RunId, BaseException] | None  #: what runs raised that failed here, if that is kept
 
-    def local(self, run_id: RunId) -> Ending | None: ...
+    def local(self, run_id: RunId) -> LocalExecution | None: ...
 
     def takes(self, run_id: RunId) -> Takes | None: ...
 

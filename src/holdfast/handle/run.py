@@ -18,7 +18,7 @@ from holdfast.handle import forks
 from holdfast.handle.acts import durable, is_in_run, look, refused
 from holdfast.handle.decisions import InDoubt, Question
 from holdfast.handle.end import End, needs_human
-from holdfast.handle.here import Ending, Here
+from holdfast.handle.here import Here, LocalExecution
 from holdfast.handle.watching import Watched, is_stuck, limit_s
 from holdfast.history.artifacts import outputs_of
 from holdfast.history.checkpoints import CheckpointInfo, StateChange, checkpoints_of, difference_of, state_of
@@ -202,7 +202,7 @@ class Run(Watched, Generic[R_co]):
         return agent.coder if agent is not None else coder_for(Any)
 
     @look
-    async def _ended(self, execution: Ending | None) -> Callable[[Coder[Any]], Any] | None:
+    async def _ended(self, execution: LocalExecution | None) -> Callable[[Coder[Any]], Any] | None:
         """The result of a run that has ended, to be read by a coder (or raised); `execution` was the last one here."""
         if execution is not None and execution.error is None and execution.row.status.is_final:
             row, text = execution.row, execution.outcome or "null"
@@ -388,13 +388,13 @@ class Run(Watched, Generic[R_co]):
         if is_in_run():
             if transaction is not None:
                 raise UsageError("Run.send(transaction=) was called inside a run; call it in the body of an effect.")
-            return await send_to(self.id, name, text, self._post, dedup=dedup, by=by)
+            return await send_to(self.id, name, text, self._send, dedup=dedup, by=by)
         if transaction is not None:
             await signals.send_later(self._store, transaction, self.id, name, text, dedup=dedup, by=by)
             return True
-        return await self._post(name, text, dedup=dedup, by=by)
+        return await self._send(name, text, dedup=dedup, by=by)
 
-    async def _post(self, name: str, text: str, *, dedup: str | None, by: str | None) -> bool:
+    async def _send(self, name: str, text: str, *, dedup: str | None, by: str | None) -> bool:
         takes = self._here.takes(self.id) if self._here is not None else None
         return await signals.send(self._store, self.id, name, text, dedup=dedup, by=by, takes=takes)
 

@@ -22,7 +22,7 @@ from holdfast.history.values import plain_text
 from holdfast.history.words import count
 from holdfast.journal.files import state_of
 from holdfast.journal.integrity import is_sound
-from holdfast.journal.messages import CALLS, Known, messages_in
+from holdfast.journal.messages import CALLS, KnownMessages, messages_in
 from holdfast.journal.trees import tree_state
 from holdfast.model import STREAMS, Kind, Message, NoteKind, Record, RunId, RunRow, ThreadId
 from holdfast.model.files import FileRef, FileState
@@ -199,7 +199,7 @@ async def messages_of(subject: Subject) -> list[Output]:
     return found
 
 
-async def _said(subject: Subject, thread_id: ThreadId, known: Known, *, key: str) -> list[Output]:
+async def _said(subject: Subject, thread_id: ThreadId, known: KnownMessages, *, key: str) -> list[Output]:
     stored = await subject.store.messages(
         thread_id, after=known.first - 1, upto=known.last, limit=known.last - known.first + 1
     )

@@ -9,7 +9,7 @@ from holdfast.base.data import data
 from holdfast.history.calls import CallInfo, calls_of
 from holdfast.history.facts import Facts, note_of
 from holdfast.history.words import count
-from holdfast.journal.forks import FORKED, InTheWay, Part, told
+from holdfast.journal.forks import FORKED, ForkedPart, InTheWay, told
 from holdfast.model import Kind, Mail, MailKind, Record, RunRow
 
 _SHOWN = 5  #: names in a sentence
@@ -71,7 +71,7 @@ class ForkPlan(Facts):
 
 
 def plan_of(
-    row: RunRow, records: Sequence[Record], part: Part, *, mail: Sequence[Mail], changed: Sequence[str]
+    row: RunRow, records: Sequence[Record], part: ForkedPart, *, mail: Sequence[Mail], changed: Sequence[str]
 ) -> ForkPlan:
     """What a fork of this run would be."""
     ended, opened = set(part.ended), {r.key for r in part.open}

@@ -13,7 +13,7 @@ from holdfast.history.doubts import DoubtInfo, in_doubt_of
 from holdfast.history.info import RunInfo, info_of
 from holdfast.history.pages import receipts, record_pages, timeline_pages
 from holdfast.history.receipts import Receipt
-from holdfast.history.timeline import Past, TimelineItem
+from holdfast.history.timeline import Ahead, TimelineItem
 from holdfast.history.values import plain_note, plain_value
 from holdfast.journal.blobs import stored_text
 from holdfast.journal.blocks import source_in
@@ -81,9 +81,9 @@ async def overview_of(store: Store, run_id: RunId, stretch: Stretch) -> Overview
     async for page in record_pages(store, row):
         known.take(page)
     open_ = list(known.claims)
-    if not row.status.is_final and known.past.calls:
+    if not row.status.is_final and known.ahead.calls:
         async for page in record_pages(store, row):
-            open_ += [r for r in page if r.key in known.past.calls]
+            open_ += [r for r in page if r.key in known.ahead.calls]
     timeline, left_out, following = await _timeline(store, row, stretch)
     is_ok = verification.is_ok
     return Overview(
@@ -106,13 +106,13 @@ class _Known:
     """What is kept of a journal that is read in pages."""
 
     def __init__(self) -> None:
-        self.past = Past()
+        self.ahead = Ahead()
         self.claims: list[Record] = []  #: also the first record
         self.given: str | None = None
         self.result: str | None = None
 
     def take(self, records: list[Record]) -> None:
-        self.past.take(records)
+        self.ahead.take(records)
         for record in records:
             match record.kind:
                 case Kind.created:

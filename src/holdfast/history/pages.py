@@ -13,7 +13,7 @@ from holdfast.errors import RunNotFound
 from holdfast.history.facts import note_of
 from holdfast.history.lookup import is_lost
 from holdfast.history.receipts import Receipt, receipts_of
-from holdfast.history.timeline import Past, Timeline, TimelineItem, with_deciders
+from holdfast.history.timeline import Ahead, Timeline, TimelineItem, with_deciders
 from holdfast.journal.tombstones import refuse_empty
 from holdfast.model import OUTCOMES, Kind, NoteKind, QuestionRow, Record, RunId, RunRow
 from holdfast.store.contract import Store
@@ -38,10 +38,10 @@ async def timeline_pages(
     store: Store, row: RunRow, *, asked: Sequence[QuestionRow] = ()
 ) -> AsyncIterator[list[TimelineItem]]:
     """What happened to a run, in order; with who answered the questions that it `asked`."""
-    past = Past()
+    ahead = Ahead()
     async for page in record_pages(store, row):
-        past.take(page)
-    timeline = Timeline(row, past, is_lost=await is_lost(store, row))
+        ahead.take(page)
+    timeline = Timeline(row, ahead, is_lost=await is_lost(store, row))
     async for page in record_pages(store, row):
         yield with_deciders(timeline.told(page), asked)
 

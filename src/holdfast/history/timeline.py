@@ -50,12 +50,12 @@ class TimelineItem(Facts):
 
 def timeline_of(row: RunRow, records: Sequence[Record], *, is_lost: bool = False) -> list[TimelineItem]:
     """What happened, in order: a call stands where it ended, one that is open where it began."""
-    past = Past()
-    past.take(records)
-    return Timeline(row, past, is_lost=is_lost).told(records)
+    ahead = Ahead()
+    ahead.take(records)
+    return Timeline(row, ahead, is_lost=is_lost).told(records)
 
 
-class Past:
+class Ahead:
     """What has to be known of a whole journal before the first of it can be told."""
 
     def __init__(self) -> None:
@@ -79,15 +79,15 @@ class Past:
 class Timeline:
     """Tells a journal, page by page."""
 
-    def __init__(self, row: RunRow, past: Past, *, is_lost: bool) -> None:
-        self._past = past
+    def __init__(self, row: RunRow, ahead: Ahead, *, is_lost: bool) -> None:
+        self._ahead = ahead
         self._calls: dict[str, _Call] = {}
         self._claim: Record | None = None
         self._before: Record | None = None
         is_live = row.status is Status.running and not is_lost
-        for key, call in past.calls.items():
-            call.usage = past.used.get(key, [])
-        found = [c.open(is_live=is_live and c.epoch == row.epoch) for c in past.calls.values() if c.first is not None]
+        for key, call in ahead.calls.items():
+            call.usage = ahead.used.get(key, [])
+        found = [c.open(is_live=is_live and c.epoch == row.epoch) for c in ahead.calls.values() if c.first is not None]
         self._open = sorted(found, key=lambda item: -item.seq)  # the next one last
 
     def told(self, records: Sequence[Record]) -> list[TimelineItem]:
@@ -126,13 +126,13 @@ class Timeline:
                 return None
             case kind if kind in OUTCOMES:
                 call = self._calls.pop(record.key, None) or self._call(record.key)
-                return call.ended(record, is_superseded=record.seq in self._past.superseded)
+                return call.ended(record, is_superseded=record.seq in self._ahead.superseded)
             case _:
                 self._calls.setdefault(record.key, self._call(record.key)).take(record)
                 return None
 
     def _call(self, key: str) -> _Call:
-        return _Call(self._past.used.get(key, []))
+        return _Call(self._ahead.used.get(key, []))
 
     def _claimed(self, record: Record) -> TimelineItem | None:
         former, self._claim = self._claim, record

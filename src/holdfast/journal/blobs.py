@@ -16,7 +16,7 @@ from typing import Final
 
 from holdfast.base.data import brisk
 from holdfast.codec import blob_digest
-from holdfast.codec.differences import Chain, is_difference, restore
+from holdfast.codec.differences import DifferenceChain, is_difference, restore
 from holdfast.errors import CorruptJournal, Undecodable, Unserialisable
 from holdfast.journal.integrity import check_blob
 from holdfast.model import LARGEST_BLOB, RunId
@@ -37,7 +37,7 @@ class Base:
 
     name: str
     text: str
-    chain: Chain
+    chain: DifferenceChain
     failures: int = 0  #: in a row: nothing was found in common
     skipped: int = 0  #: since the last try
 
@@ -70,16 +70,16 @@ class Spills:
         if (known := self._references.get(digest)) is not None:
             return known, None
         base = self._bases.get(sort) or self._bases.get(STATE)
-        kept, change = Base(digest, text, Chain()), None
+        kept, change = Base(digest, text, DifferenceChain()), None
         if base is not None and base.skipped < min(2**base.failures - 1, _LONGEST_PAUSE):
-            kept = Base(digest, text, Chain(), base.failures, base.skipped + 1)
+            kept = Base(digest, text, DifferenceChain(), base.failures, base.skipped + 1)
         elif base is not None:
             stored, chain = base.chain.following(base.text, text)
             if is_difference(stored):
                 kept = Base(f"{digest}~{blob_digest(base.name.encode())[:_BASE]}", text, chain)
                 change = f"~{base.name}\n{chain.size} {chain.count}\n{stored}".encode()
             elif base.chain.count == 0:  # a chain that was long enough is no failure
-                kept = Base(digest, text, Chain(), base.failures + 1)
+                kept = Base(digest, text, DifferenceChain(), base.failures + 1)
         reference = self._references[digest] = _reference(kept.name, data)
         self.keep(sort, kept)
         return reference, (kept.name, data if change is None else change)
@@ -88,14 +88,16 @@ class Spills:
 class Texts(dict[str, bytes]):
     """The JSON texts of a run's large values in UTF-8, by the names of their blobs."""
 
-    def __init__(self, texts: Mapping[str, bytes] | None = None, chains: Mapping[str, Chain] | None = None) -> None:
+    def __init__(
+        self, texts: Mapping[str, bytes] | None = None, chains: Mapping[str, DifferenceChain] | None = None
+    ) -> None:
         super().__init__(texts or {})
         self._chains = chains or {}
 
     def base(self, stored: str | None, text: str) -> Base | None:
         """What the next value may be a difference to, after one that was stored so."""
         name = blob_in(stored)
-        return None if name is None else Base(name, text, self._chains.get(name, Chain()))
+        return None if name is None else Base(name, text, self._chains.get(name, DifferenceChain()))
 
 
 def spilled(text: str) -> tuple[str, tuple[str, bytes]]:
@@ -143,15 +145,15 @@ def texts_of(run_id: RunId, found: Mapping[str, bytes], wanted: Iterable[str]) -
     CorruptJournal if one is missing, or is not what it was.
     """
     texts: dict[str, bytes] = {}
-    chains: dict[str, Chain] = {}
+    chains: dict[str, DifferenceChain] = {}
     for name in wanted:
         texts[name], chains[name] = _text_of(run_id, found, name)
     return Texts(texts, chains)
 
 
-def _text_of(run_id: RunId, found: Mapping[str, bytes], name: str) -> tuple[bytes, Chain]:
+def _text_of(run_id: RunId, found: Mapping[str, bytes], name: str) -> tuple[bytes, DifferenceChain]:
     changes: list[str] = []
-    at, chain = name, Chain()
+    at, chain = name, DifferenceChain()
     while (data := found.get(at, b"")).startswith(b"~") and len(changes) <= len(found):
         try:
             base, numbers, change = data[1:].decode().split("\n", 2)
@@ -159,7 +161,7 @@ def _text_of(run_id: RunId, found: Mapping[str, bytes], name: str) -> tuple[byte
         except ValueError as error:
             raise CorruptJournal(f"Run {run_id}: blob {at} was changed or damaged.", run_id=run_id) from error
         if at == name:
-            chain = Chain(size, count)
+            chain = DifferenceChain(size, count)
         changes.append(change)
         at = base
     whole = check_blob(run_id, at, found.get(at))

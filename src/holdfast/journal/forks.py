@@ -57,7 +57,7 @@ class InTheWay:
 
 
 @brisk
-class Part:
+class ForkedPart:
     """What of a journal a fork takes."""
 
     asked: int  #: the point that was asked for
@@ -108,7 +108,7 @@ def head_of(row: RunRow, records: Sequence[Record], turn: int) -> int:
     return head.seq
 
 
-def cut(row: RunRow, records: Sequence[Record], at: int | None = None) -> Part:
+def cut(row: RunRow, records: Sequence[Record], at: int | None = None) -> ForkedPart:
     """What a fork at this record takes (None: the last one); UsageError if there is no such record."""
     asked = len(records) if at is None else at
     if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= len(records):
@@ -121,7 +121,7 @@ def cut(row: RunRow, records: Sequence[Record], at: int | None = None) -> Part:
     gone = _superseded(counted)
     taken = tuple(r for r in counted if r.seq not in gone and _is_taken(r, ended))
     order = {r.key: r.seq for r in taken if r.kind in OUTCOMES}
-    return Part(
+    return ForkedPart(
         asked=asked,
         at=point,
         in_the_way=in_the_way,
@@ -219,7 +219,7 @@ def _obstacles(records: Sequence[Record]) -> list[InTheWay]:
 # the journal of a fork
 
 
-def check_changes(run_id: RunId, part: Part, keys: Sequence[str]) -> None:
+def check_changes(run_id: RunId, part: ForkedPart, keys: Sequence[str]) -> None:
     """Raise UsageError unless these are calls that the fork takes, and that had a result."""
     outcomes = {r.key: r for r in part.records if r.kind in OUTCOMES}
     for key in keys:
@@ -248,7 +248,7 @@ def told(in_the_way: Sequence[InTheWay]) -> str:
 
 
 def drafts_of(
-    part: Part, changes: Mapping[str, str], *, mail: int, state: str | None
+    part: ForkedPart, changes: Mapping[str, str], *, mail: int, state: str | None
 ) -> tuple[list[Draft], list[Draft]]:
     """The copied records, to be linked anew: those of the prologue, and those of the turn, if there is one.
 
@@ -299,7 +299,7 @@ def code_at(records: Sequence[Record], at: int) -> str:
     return str(_said(claims[-1]).get("code", "")) if claims else ""
 
 
-def forked_nonce(own: str, row: RunRow, part: Part) -> str:
+def forked_nonce(own: str, row: RunRow, part: ForkedPart) -> str:
     """The nonce of a fork: random, and with those that the copied calls had.
 
     `uuid4` and `rng` follow them. They are secrets, so they are where the run's own is, and not in the journal. What a

@@ -31,12 +31,12 @@ def check_records(row: RunRow, records: Sequence[Record]) -> None:
     All of them, or what a resume reads of a run with turns: the prologue, and what follows on the last checkpoint. The
     ends of these stretches are in the row.
     """
-    chain = Chain(row)
+    chain = PagedChain(row)
     chain.check(records)
     chain.end()
 
 
-class Chain:
+class PagedChain:
     """The same for a journal that is read in pages."""
 
     def __init__(self, row: RunRow) -> None:

@@ -17,7 +17,7 @@ _PAGE = 500
 
 
 @data
-class Known:
+class KnownMessages:
     """Messages of a thread that a call has said or read: a summary, and from a number to a number."""
 
     seq: int  #: of the record
@@ -32,9 +32,9 @@ def slice_digest(messages: Iterable[Message]) -> str:
     return digest("\n".join(f"{message.number} {message.digest}" for message in messages))
 
 
-def messages_in(row: RunRow, records: Sequence[Record]) -> dict[ThreadId, list[Known]]:
+def messages_in(row: RunRow, records: Sequence[Record]) -> dict[ThreadId, list[KnownMessages]]:
     """The messages that a run has said or read, by thread."""
-    found: dict[ThreadId, list[Known]] = {}
+    found: dict[ThreadId, list[KnownMessages]] = {}
     args: dict[str, str] = {}
     for record in records:
         if not record.name.startswith(CALLS):
@@ -46,10 +46,12 @@ def messages_in(row: RunRow, records: Sequence[Record]) -> dict[ThreadId, list[K
         said = json.loads(record.payload or "{}")
         thread_id = ThreadId(json.loads(args.get(record.key, "{}")).get("thread") or row.thread_id)
         if isinstance(said, list):
-            known = Known(record.seq, said[0], said[1])
+            known = KnownMessages(record.seq, said[0], said[1])
         else:
             last = said.get("last", 0)
-            known = Known(record.seq, said.get("first", 1), last, said.get("summary", 0), said.get("digest", ""))
+            known = KnownMessages(
+                record.seq, said.get("first", 1), last, said.get("summary", 0), said.get("digest", "")
+            )
         found.setdefault(thread_id, []).append(known)
     return found
 
@@ -78,5 +80,5 @@ async def _sound(store: Store, thread_id: ThreadId, *, first: int, last: int) ->
     return {message.number: message._replace(body="") for message in page if is_sound(message)}
 
 
-def _damaged(row: RunRow, known: Known, what: str) -> CorruptJournal:
+def _damaged(row: RunRow, known: KnownMessages, what: str) -> CorruptJournal:
     return CorruptJournal(f"Run {row.id}: {what}.", run_id=row.id, seq=known.seq)

@@ -33,7 +33,7 @@ class Quiet(Enum):
     settled = "settled"  #: all wait for durable calls or for each other
 
 
-class Branch(Protocol):
+class BranchTask(Protocol):
     """A task of a run, and whether it is in a durable call."""
 
     task: asyncio.Task[Any] | None
@@ -50,11 +50,11 @@ class Stillness:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self.context = contextvars.Context()  #: for callbacks, which need none: else each has a copy of its own
-        self._loose: deque[Branch] = deque()
-        self._outside: set[Branch] = set()
+        self._loose: deque[BranchTask] = deque()
+        self._outside: set[BranchTask] = set()
         self._stirring = 0
 
-    def loosen(self, branch: Branch) -> None:
+    def loosen(self, branch: BranchTask) -> None:
         """It may have changed what it does."""
         if not branch.is_loose:
             branch.is_loose = True
@@ -76,7 +76,7 @@ class Stillness:
             loose.popleft().is_loose = False
         return Quiet.outside if self._outside else Quiet.settled
 
-    def _has_come_to_rest(self, branch: Branch) -> bool:
+    def _has_come_to_rest(self, branch: BranchTask) -> bool:
         task = branch.task
         if branch.in_call or task is None or task not in self._tasks:
             return True
@@ -90,7 +90,7 @@ class Stillness:
             inner.add_done_callback(self._stir, context=self.context)
         return True
 
-    def _go_on(self, branch: Branch, waiter: object) -> None:
+    def _go_on(self, branch: BranchTask, waiter: object) -> None:
         self._outside.discard(branch)
         self.loosen(branch)
         self._stir(waiter)

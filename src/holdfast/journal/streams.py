@@ -32,7 +32,7 @@ _ENDS = frozenset({Kind.done, Kind.unstored, Kind.failed, Kind.cancelled})
 
 
 @mutable
-class Cut:
+class CutPart:
     """A part that has not come to its end, as far as the journal knows."""
 
     name: str
@@ -48,9 +48,9 @@ class Cut:
         return Partial("".join(self.chunks), tuple(self.chunks), self.attempt, self.reason, self.name)
 
 
-def cuts_in(records: Iterable[Record]) -> dict[str, dict[str, Cut]]:
+def cuts_in(records: Iterable[Record]) -> dict[str, dict[str, CutPart]]:
     """The parts that were cut off, by call and stream: the last of each that had any text. One that ended has none."""
-    cuts: dict[str, dict[str, Cut]] = {}
+    cuts: dict[str, dict[str, CutPart]] = {}
     for record in records:
         if record.kind == Kind.noted and record.name == NoteKind.stream:
             _take(cuts.setdefault(record.key, {}), record)
@@ -63,13 +63,13 @@ def cuts_in(records: Iterable[Record]) -> dict[str, dict[str, Cut]]:
     return {key: own for key, own in cuts.items() if own}
 
 
-def _take(own: dict[str, Cut], record: Record) -> None:
+def _take(own: dict[str, CutPart], record: Record) -> None:
     said = json.loads(record.payload or "{}")
     name = said["stream"]
     cut = own.get(name)
     if "text" in said:
         if cut is None or cut.is_reset:
-            cut = own[name] = Cut(name, record.key, record.attempt, [], CutReason.crash)
+            cut = own[name] = CutPart(name, record.key, record.attempt, [], CutReason.crash)
         cut.chunks += said["text"]
     elif "end" in said:
         own.pop(name, None)
@@ -105,7 +105,7 @@ def _reason_of(error: Mapping[str, Any]) -> CutReason:
     return CutReason.cancelled if name == "CancelledError" else CutReason.error
 
 
-class Part:
+class StreamPart:
     """What one attempt writes to one stream. `write` may be called by any thread."""
 
     __slots__ = ("_log", "attempt", "chunks", "is_over", "key", "name", "pending", "reason", "size")
@@ -140,17 +140,17 @@ class StreamLog:
     """The streams of one execution. Lives on the event loop's thread, but for `part` and `stir`."""
 
     def __init__(
-        self, journal: Journal, cuts: dict[str, dict[str, Cut]], *, loop: asyncio.AbstractEventLoop, thread: int
+        self, journal: Journal, cuts: dict[str, dict[str, CutPart]], *, loop: asyncio.AbstractEventLoop, thread: int
     ) -> None:
         self._journal = journal
         self._loop = loop
         self._thread = thread  # of the loop
         self._cuts = cuts
-        self._parts: dict[str, dict[str, Part]] = {}  # of calls that are open, in this execution
+        self._parts: dict[str, dict[str, StreamPart]] = {}  # of calls that are open, in this execution
         self._timer: asyncio.TimerHandle | None = None
         self._flushed_seq = 0
 
-    def part(self, name: str, key: str, attempt: int) -> Part:
+    def part(self, name: str, key: str, attempt: int) -> StreamPart:
         """Where an attempt writes."""
         own = self._parts.setdefault(key, {})
         if name not in own:
@@ -160,7 +160,7 @@ class StreamLog:
                     f"Run {self._journal.row.id} has {_MOST_NAMES} streams; {name!r} would be one more. Write to a "
                     "few, under fixed names: the events say which call they are of."
                 )
-        return own.get(name) or own.setdefault(name, Part(self, name, key=key, attempt=attempt))
+        return own.get(name) or own.setdefault(name, StreamPart(self, name, key=key, attempt=attempt))
 
     def partial(self, key: str, name: str | None = None) -> Partial | None:
         """What a former attempt of a call had; without a name of `output`, or else of what it wrote to first."""
@@ -213,12 +213,12 @@ class StreamLog:
         if reason is None:
             self._cuts.pop(key, None)
 
-    def _cut(self, part: Part, reason: CutReason) -> None:
+    def _cut(self, part: StreamPart, reason: CutReason) -> None:
         self._drain(part)
         part.stop(reason)
         if part.chunks:
             own = self._cuts.setdefault(part.key, {})
-            own[part.name] = Cut(part.name, part.key, part.attempt, part.chunks, part.reason or reason)
+            own[part.name] = CutPart(part.name, part.key, part.attempt, part.chunks, part.reason or reason)
 
     # from memory to the journal
 
@@ -257,7 +257,7 @@ class StreamLog:
         faults.point("stream.before_append")
         self._flushed_seq = journal.flush(urgent=False)
 
-    def _drain(self, part: Part) -> None:
+    def _drain(self, part: StreamPart) -> None:
         """Note what a part has, in pieces that are not too large."""
         pending = part.pending
         while pending:
@@ -270,7 +270,7 @@ class StreamLog:
             part.chunks += chunks
             self._note(part, {"text": chunks}, count=len(chunks))
 
-    def _note(self, of: Part | Cut, said: Mapping[str, Any], *, count: int = 1) -> None:
+    def _note(self, of: StreamPart | CutPart, said: Mapping[str, Any], *, count: int = 1) -> None:
         journal, name = self._journal, of.name
         known = journal.summary.get(STREAMS, {})
         last = known.get(name, 0) + count

@@ -31,7 +31,7 @@ _LOOK_AGAIN_S = 0.002
 _TIMER_ROUNDS = 20  # nor must one that sets timers all the time
 
 
-class Timers(Protocol):
+class TimersOfCode(Protocol):
     """Those that the code of a run has set by itself."""
 
     def pending(self, as_of: float) -> Sized:
@@ -44,10 +44,10 @@ class Timers(Protocol):
 class Ticks:
     """Delivers outcomes to the calls of one run."""
 
-    def __init__(self, replay: Replay, tasks: Callable[[], Quiet], timers: Timers) -> None:
+    def __init__(self, replay: Replay, tasks: Callable[[], Quiet], timers: TimersOfCode) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
-        self._timers: Timers | None = timers
+        self._timers: TimersOfCode | None = timers
         self._replay = replay
         self._undelivered = replay.delivered_count
         self._open = [e for e in replay.entries.values() if e.is_open_effect and not e.claimed]

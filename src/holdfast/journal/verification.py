@@ -11,7 +11,7 @@ from holdfast.base.data import data
 from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt, StoreError
 from holdfast.journal.blobs import blob_in, texts_of
 from holdfast.journal.integrity import (
-    Chain,
+    PagedChain,
     check_mail,
     check_question,
     check_records,
@@ -103,7 +103,7 @@ class _Looking:
         self.seq: int | None = None  #: of the record whose values are looked at
 
     async def look(self, row: RunRow) -> None:
-        store, run_id, chain = self._store, self._run_id, Chain(row)
+        store, run_id, chain = self._store, self._run_id, PagedChain(row)
         said: list[Record] = []
         while page := await store.records(run_id, after=chain.seq, limit=_PAGE):
             known = [record for record in page if record.seq <= row.head_seq]

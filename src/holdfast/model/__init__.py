@@ -3,7 +3,7 @@
 from holdfast.model.acts import Act, ActFilter, Actor, Via
 from holdfast.model.cuts import CUT, Cut, cut_in
 from holdfast.model.definitions import Definition, Privacy, SchemaStep
-from holdfast.model.mail import Known, Mail, MailKind, Outgoing, Sent, Wake
+from holdfast.model.mail import KnownMail, Mail, MailKind, Outgoing, Sent, Wake
 from holdfast.model.notes import NoteKind
 from holdfast.model.questions import QuestionRow, QuestionState
 from holdfast.model.records import LARGEST_BLOB, OUTCOMES, Append, Applied, Kind, Landing, Loaded, Record, Whole
@@ -16,7 +16,7 @@ from holdfast.model.runs import (
     Fence,
     Limit,
     Proof,
-    Pruned,
+    Removal,
     RunFilter,
     RunId,
     RunRow,
@@ -53,7 +53,7 @@ __all__ = [
     "Ended",
     "Fence",
     "Kind",
-    "Known",
+    "KnownMail",
     "Landing",
     "Limit",
     "Loaded",
@@ -65,10 +65,10 @@ __all__ = [
     "Partial",
     "Privacy",
     "Proof",
-    "Pruned",
     "QuestionRow",
     "QuestionState",
     "Record",
+    "Removal",
     "RunFilter",
     "RunId",
     "RunRow",

@@ -78,7 +78,7 @@ class Outgoing:
     act: Act | None = None  #: kept in the same commit, if it is accepted
 
 
-class Known(NamedTuple):
+class KnownMail(NamedTuple):
     """What was accepted under a dedup id."""
 
     number: int
@@ -93,4 +93,4 @@ class Sent:
 
     number: int  #: 0: it was not accepted, because a condition did not hold
     is_new: bool
-    known: Known | None = None  #: what has its dedup id, if it is not new
+    known: KnownMail | None = None  #: what has its dedup id, if it is not new

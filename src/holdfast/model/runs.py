@@ -141,7 +141,7 @@ class Ended(NamedTuple):
     is_free: bool
 
 
-class Pruned(StrEnum):
+class Removal(StrEnum):
     """What became of a run whose contents were to be removed."""
 
     gone = "gone"  #: its tombstone is all there is

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from holdfast.codec import encode_call
 from holdfast.errors import UsageError
-from holdfast.running.call import DURABLE_CODE, Definition
+from holdfast.running.call import DURABLE_CODE, DecoratedFunction
 from holdfast.running.own_waits import watch
 from holdfast.running.raising import raised
 from holdfast.running.scopes import Lineless, Reservation, Scope, caller, current_scope, scope_in, set_scope
@@ -79,7 +79,7 @@ def _creator() -> FrameType | None:
 def _describe(coro: Any) -> Durable | None:
     """Name and explicit key of the durable call that a coroutine is, or None."""
     if getattr(coro, "cr_code", None) is DURABLE_CODE:
-        definition: Definition = coro.cr_frame.f_locals["definition"]
+        definition: DecoratedFunction = coro.cr_frame.f_locals["definition"]
         return definition.name, definition.explicit_key
     name = getattr(coro, "_durable_name", None)
     return (name(), None) if name is not None else None

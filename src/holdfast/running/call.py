@@ -25,7 +25,7 @@ from holdfast.errors import UsageError
 from holdfast.journal.mismatches import mismatch
 from holdfast.model import Kind, NoteKind
 from holdfast.running.cleaning import clean_up
-from holdfast.running.gate import Reached
+from holdfast.running.gate import ReachedCall
 from holdfast.running.leftovers import refuse_left_over
 from holdfast.running.outcomes import answer
 from holdfast.running.pending import until_cancelled
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _ASKED = 50  # calls of a branch that are listed if the run has to be blocked
 
 
-class Definition(Protocol):
+class DecoratedFunction(Protocol):
     """A decorated function: what its calls are named, and how one is made."""
 
     name: str
@@ -50,7 +50,7 @@ class Definition(Protocol):
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]: ...
 
 
-def durable_function(definition: Definition, fn: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+def durable_function(definition: DecoratedFunction, fn: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
     """The function that users call: a real `async def`, recognised by the task factory."""
 
     @functools.wraps(fn)
@@ -216,7 +216,7 @@ class DurableCall(Generic[T]):
             finally:
                 scope.leave_call()
         if run.gate.is_dry:
-            await run.gate.stay(scope, Reached(self.name, entry, where(scope)))
+            await run.gate.stay(scope, ReachedCall(self.name, entry, where(scope)))
         if self.passes_gate and run.gate.shut is not None:
             await self.pass_gate()
         self.key = entry.key if entry is not None else self.explicit_key or scope.new_key(self.name)

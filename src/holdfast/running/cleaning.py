@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.base.shields import Shield
-from holdfast.running.scopes import Scope, outside
+from holdfast.running.current import outside
+from holdfast.running.scopes import Scope
 
 if TYPE_CHECKING:
     from holdfast.running.context import RunContext

@@ -72,7 +72,7 @@ def _any_of(patterns: list[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(translate, patterns))) if patterns else None
 
 
-class Place:
+class WorkingDirectory:
     """The directory `files` in a folder of our own, with what is known of it."""
 
     def __init__(self, folder: str, ignored: Ignored) -> None:
@@ -365,7 +365,7 @@ async def save_tree(files: FileStore, run_id: RunId, tree: Directory, *, path: s
     folder = f"{path.rstrip('/')}.{new_uuid().hex}"
     os.mkdir(folder, 0o700)
     try:
-        place = Place(folder, Ignored(()))
+        place = WorkingDirectory(folder, Ignored(()))
         await place.hold(files, run_id, tree)
         os.chmod(place.path, 0o755)  # noqa: S103 - as mkdir does
         os.rename(place.path, path)

@@ -24,7 +24,7 @@ def is_handler(path: str) -> bool:
 
 
 @brisk
-class Reached:
+class ReachedCall:
     """A call that a dry replay came to, and that the journal does not answer."""
 
     name: str
@@ -55,7 +55,7 @@ class Gate:
         self.draining = False  #: the process is closing: no new bodies
         self.cancelling = False  #: the cancellation is on its way to the code: no new bodies
         self.is_dry = False  #: nothing new begins at all: only what is recorded is told
-        self.reached: list[Reached] = []  #: the calls that stay here for that
+        self.reached: list[ReachedCall] = []  #: the calls that stay here for that
         self.handlers = 0  #: handlers of interrupts under way
         self.kept_back = 0  #: calls that wait here
 
@@ -131,7 +131,7 @@ class Gate:
         shut.set_result(None)
         self._on_open()
 
-    async def stay(self, branch: Branch, reached: Reached) -> None:
+    async def stay(self, branch: Branch, reached: ReachedCall) -> None:
         """This is as far as the journal goes: nothing more is to happen in this branch."""
         self.reached.append(reached)
         await self.pass_(branch)

@@ -14,7 +14,7 @@ import json
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.base import faults
 from holdfast.base.data import data
@@ -22,10 +22,15 @@ from holdfast.errors import UsageError
 from holdfast.model import Kind, NoteKind
 from holdfast.model.diagnoses import Change, ChangedOutside, plain_change
 from holdfast.model.reasons import Blocked
-from holdfast.running.scopes import outside
+from holdfast.running.current import outside
 
 if TYPE_CHECKING:
-    from holdfast.running.context import RunContext
+    from holdfast.journal.journal import Journal
+    from holdfast.journal.replay import Replay
+    from holdfast.running.activity import Activity
+    from holdfast.running.gate import Gate
+    from holdfast.running.host import Host
+    from holdfast.running.life import RunLife
 
 Fingerprint = Callable[[], str | Awaitable[str]]
 
@@ -42,11 +47,24 @@ class Guard:
     blocks: bool  #: if it is another one, somebody has to accept that
 
 
+class GuardedRun(Protocol):
+    """The execution that they are of."""
+
+    host: Host
+    replay: Replay
+    journal: Journal
+    life: RunLife
+    gate: Gate
+    activity: Activity
+
+    async def block(self, reason: Blocked) -> Any: ...
+
+
 class Guards:
     """Of one execution."""
 
-    def __init__(self, run: RunContext) -> None:
-        self._run: RunContext = weakref.proxy(run)  # which holds this
+    def __init__(self, run: GuardedRun) -> None:
+        self._run: GuardedRun = weakref.proxy(run)  # which holds this
         self._unseen: dict[str, Guard] = {}  # of this claim, by name
         self.texts: dict[str, str] = {}  #: what was found last, by name
         self._looking: asyncio.Task[Blocked | None] | None = None

@@ -22,7 +22,7 @@ _SWALLOWED = 2  # how often code may catch its cancellation and go on, before it
 _IGNORED = 100  # how often code may ignore that its execution is over, before it is left to itself
 
 
-class Branch(stillness.Branch, Protocol):
+class Branch(stillness.BranchTask, Protocol):
     """A branch of a run, as far as its run has to know it."""
 
     path: str

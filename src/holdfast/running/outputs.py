@@ -17,7 +17,7 @@ from holdfast.store.files import FileStore
 
 
 @data
-class Said:
+class OutputNote:
     """A note that is recorded with an outcome."""
 
     kind: NoteKind
@@ -32,10 +32,10 @@ class AttemptOutputs:
 
     def __init__(self, attempt: int) -> None:
         self._attempt = attempt
-        self._said: list[Said] = []
+        self._said: list[OutputNote] = []
         self._then: list[Callable[[bool], None]] = []
 
-    def add(self, said: Said) -> None:
+    def add(self, said: OutputNote) -> None:
         """Have it recorded with the outcome."""
         self._said.append(said)
 
@@ -121,7 +121,7 @@ class Versions:
                 del self._held[identity]
 
 
-class Workspaces(Protocol):
+class HeldWorkspaces(Protocol):
     """What an execution needs of its workspaces (`workspaces.py`), which most do not have."""
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any | None: ...
@@ -138,7 +138,7 @@ class Outputs:
         self._store = store
         self._run_id = run_id
         self._versions: dict[str, Versions] = {}
-        self.workspaces: Workspaces | None = None  #: once the code has asked for one
+        self.workspaces: HeldWorkspaces | None = None  #: once the code has asked for one
 
     async def versions(self, name: str) -> Versions:
         """Read from the journal as it is stored: a run that goes on from a checkpoint has not loaded all of it."""
@@ -152,7 +152,7 @@ class Outputs:
             found = self._versions.setdefault(name, Versions(recorded))
         return found
 
-    def use(self, workspaces: Workspaces) -> None:
+    def use(self, workspaces: HeldWorkspaces) -> None:
         """The code asks for its first workspace."""
         self.workspaces = workspaces
 

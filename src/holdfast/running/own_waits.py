@@ -31,14 +31,14 @@ def watch(loop: asyncio.AbstractEventLoop) -> None:
         return
     try:
         for name in ("call_at", "call_later"):
-            setattr(loop, name, _telling(getattr(loop, name)))
+            setattr(loop, name, _noting(getattr(loop, name)))
     except AttributeError:
         warn("loop.timers_not_seen", loop=type(loop).__name__, so="runs do not wait for timers of their own code")
 
 
-def _telling(set_timer: Callable[..., asyncio.TimerHandle]) -> Callable[..., asyncio.TimerHandle]:
+def _noting(set_timer: Callable[..., asyncio.TimerHandle]) -> Callable[..., asyncio.TimerHandle]:
     @functools.wraps(set_timer)
-    def telling(
+    def noting(
         when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         handle = set_timer(when, callback, *args, context=context)
@@ -48,8 +48,8 @@ def _telling(set_timer: Callable[..., asyncio.TimerHandle]) -> Callable[..., asy
             scope.run.activity.own_timers.add(handle, scope.path)
         return handle
 
-    telling.is_holdfast = True  # type: ignore[attr-defined]
-    return telling
+    noting.is_holdfast = True  # type: ignore[attr-defined]
+    return noting
 
 
 def _is_of_the_code(scope: Scope, callback: Callable[..., object]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base.data import mutable
 from holdfast.base.tracebacks import PACKAGE
 from holdfast.errors import NestedCall, NotInRun, UsageError
+from holdfast.running.current import SCOPE
 from holdfast.running.places import Place
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ class Lineless:
     """The scope of what has no place in a run: generator finalisers."""
 
 
-_scope: contextvars.ContextVar[Scope | Lineless | None] = contextvars.ContextVar("holdfast_scope", default=None)
+_scope: contextvars.ContextVar[Scope | Lineless | None] = SCOPE
 
 
 def scope_or_none() -> Scope | None:
@@ -327,11 +328,6 @@ def set_scope(context: contextvars.Context | None, scope: Scope | Lineless | Non
     context = contextvars.copy_context() if context is None else context.copy()
     context.run(_scope.set, scope)
     return context
-
-
-def outside() -> contextvars.Context:
-    """A copy of the current context that belongs to no run."""
-    return set_scope(None, None)
 
 
 def enter(scope: Scope) -> contextvars.Token[Scope | Lineless | None]:

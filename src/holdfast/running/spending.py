@@ -12,7 +12,7 @@ import asyncio
 import json
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.base.clock import monotonic_us
 from holdfast.model import Kind, NoteKind, RunId
@@ -21,7 +21,10 @@ from holdfast.model.diagnoses import OverBudget
 from holdfast.model.reasons import Blocked
 
 if TYPE_CHECKING:
-    from holdfast.running.context import RunContext
+    from holdfast.journal.files import Patiently
+    from holdfast.journal.journal import Journal
+    from holdfast.running.activity import Activity
+    from holdfast.running.host import Host
 
 _OLD_US: Final = 1_000_000  # what is known of a family is not older than this when a body begins
 _POLL_S: Final = 0.05
@@ -39,11 +42,25 @@ class _Known:
         self.at_us = at_us
 
 
+class SpendingRun(Protocol):
+    """The execution that it is of."""
+
+    id: RunId
+    host: Host
+    journal: Journal
+    activity: Activity
+
+    @property
+    def patiently(self) -> Patiently: ...
+
+    async def block(self, reason: Blocked) -> Any: ...
+
+
 class Spending:
     """Of one execution of a run that has a budget, or came of one that has."""
 
-    def __init__(self, run: RunContext, *, may_have_others: bool) -> None:
-        self._run: RunContext = weakref.proxy(run)  # which holds this
+    def __init__(self, run: SpendingRun, *, may_have_others: bool) -> None:
+        self._run: SpendingRun = weakref.proxy(run)  # which holds this
         self._known: dict[str, _Known] = {}
         self._has_started = False
         self._may_have_others = may_have_others  # from before this execution; a look tells

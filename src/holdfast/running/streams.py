@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from holdfast.journal.journal import Journal
-from holdfast.journal.streams import Cut, Part, StreamLog, cuts_in
+from holdfast.journal.streams import CutPart, StreamLog, StreamPart, cuts_in
 from holdfast.model import STREAMS, Partial, Record
 
 
@@ -25,12 +25,12 @@ class Streams:
         if STREAMS in journal.row.summary:
             self._listen(cuts_in(records))
 
-    def part(self, name: str, key: str, attempt: int) -> Part:
+    def part(self, name: str, key: str, attempt: int) -> StreamPart:
         """Where an attempt of a call writes. Asked on the loop's thread, or on that of a body."""
         log = self._log if self._log is not None else self._listen({})
         return log.part(name, key, attempt)
 
-    def _listen(self, cuts: dict[str, dict[str, Cut]]) -> StreamLog:
+    def _listen(self, cuts: dict[str, dict[str, CutPart]]) -> StreamLog:
         log = StreamLog(self._journal, cuts, loop=self._loop, thread=self._thread)
         with self._making:
             if self._log is None:

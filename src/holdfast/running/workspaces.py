@@ -33,8 +33,8 @@ from holdfast.model import Fence, NoteKind, RunId
 from holdfast.model.files import FileRef
 from holdfast.running.activity import Activity
 from holdfast.running.bodies import LateThread
-from holdfast.running.directories import Ignored, Place
-from holdfast.running.outputs import Said, name_digest
+from holdfast.running.directories import Ignored, WorkingDirectory
+from holdfast.running.outputs import OutputNote, name_digest
 from holdfast.running.scopes import StepInfo
 from holdfast.store.files import FileStore
 
@@ -105,14 +105,14 @@ class Room:
         self.tree = tree
         self.turn = asyncio.Lock()  #: one body at a time
         self._home = home
-        self._place: Place | None = None
+        self._place: WorkingDirectory | None = None
         self._lock = -1
 
-    def place(self) -> Place:
+    def place(self) -> WorkingDirectory:
         """The directory of this execution."""
         if self._place is None:
             folder, self._lock = _taken(self._home)
-            self._place = Place(folder, self.ignored)
+            self._place = WorkingDirectory(folder, self.ignored)
         return self._place
 
     def leave(self) -> Callable[[], None]:
@@ -251,7 +251,7 @@ class Given:
                 known = summary.get(WORKSPACES, {})
                 summary[WORKSPACES] = {**known, room.name: {"version": version, **tree.plain()}}
 
-        outputs.add(Said(NoteKind.workspace, name_digest(room.name), json.dumps(said)))
+        outputs.add(OutputNote(NoteKind.workspace, name_digest(room.name), json.dumps(said)))
         outputs.then(end)
 
     async def end(self, info: StepInfo, error: BaseException | None) -> Exception | None:
@@ -280,7 +280,7 @@ def _call(gone: Callable[[], None], _: object) -> None:
     gone()
 
 
-async def _held(files: FileStore, run_id: RunId, *, place: Place, tree: FileRef | None) -> None:
+async def _held(files: FileStore, run_id: RunId, *, place: WorkingDirectory, tree: FileRef | None) -> None:
     await place.hold(files, run_id, await load_tree(files, run_id, tree))
 
 

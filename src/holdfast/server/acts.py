@@ -47,7 +47,7 @@ from holdfast.server.security.people import Person
 from holdfast.store.contract import Store
 from holdfast.worker.endings import superseded
 from holdfast.worker.refusals import refuse_undone
-from holdfast.worker.starting import NewRun, Place
+from holdfast.worker.starting import NewRun, QueuePlace
 
 Outcome = tuple[Status, str]  # how the run stands, and what was done
 _SOON_S: Final = 2.0
@@ -128,7 +128,7 @@ class Acts:
             run_id=f"k_{act.own_id.removeprefix('http:')}" if is_keyed else wanted.id,
             thread_id=wanted.thread_id,
             tags=wanted.tags,
-            place=Place(
+            place=QueuePlace(
                 wanted.queue or known.get("queue"),
                 wanted.queue_key,
                 wanted.priority,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import HoldfastError, RunNotFound
-from holdfast.model import Act, Known, Mail, Outgoing, QuestionState, RunId, RunRow, Sent, Wake
+from holdfast.model import Act, KnownMail, Mail, Outgoing, QuestionState, RunId, RunRow, Sent, Wake
 from holdfast.store import rows
 from holdfast.store.carrier import AcceptedMail
 
@@ -49,7 +49,7 @@ class MailBatch:
     def __init__(
         self,
         runs: dict[RunId, RunRow | HoldfastError],
-        known: dict[tuple[RunId, str], Known],
+        known: dict[tuple[RunId, str], KnownMail],
         decide: Callable[[Mail, QuestionState, str], bool],
     ) -> None:
         self._runs = runs
@@ -82,7 +82,7 @@ class MailBatch:
         if outgoing.act is not None:
             self.acts.append(outgoing.act)
         if mail.dedup is not None:
-            self._known[mail.run_id, mail.dedup] = Known(number, mail.kind, mail.key, mail.body)
+            self._known[mail.run_id, mail.dedup] = KnownMail(number, mail.kind, mail.key, mail.body)
         if woken is not None and row.owner is None:
             self._woken.add(row.id)
             row = woken

@@ -20,10 +20,10 @@ from holdfast.model import (
     Kind,
     Mail,
     Message,
-    Pruned,
     QuestionRow,
     QuestionState,
     Record,
+    Removal,
     RunFilter,
     RunId,
     RunRow,
@@ -226,11 +226,10 @@ EMPTYING = (
 )
 
 
-def pruned(tombstones: Sequence[RunRow], *, stored: Container[str], more: Container[str]) -> list[Pruned]:
+def pruned(tombstones: Sequence[RunRow], *, stored: Container[str], more: Container[str]) -> list[Removal]:
     """What became of runs: of those that are `stored` as tombstones, some have `more` to be removed."""
-    return [
-        Pruned.kept if row.id not in stored else Pruned.partly if row.id in more else Pruned.gone for row in tombstones
-    ]
+    states = (Removal.gone, Removal.partly)
+    return [states[row.id in more] if row.id in stored else Removal.kept for row in tombstones]
 
 
 def tombstone_parameters(row: RunRow) -> Values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.model import Ended, Pruned, RunId, RunRow, SchemaStep, Whole
+from holdfast.model import Ended, Removal, RunId, RunRow, SchemaStep, Whole
 from holdfast.store.problems import Problem
 
 
@@ -31,7 +31,7 @@ class Upkeep(Protocol):
         """
         ...
 
-    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Pruned]:
+    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Removal]:
         """Make runs into tombstones, each if it is as expected, in one commit; what became of each.
 
         A tombstone has the stored epoch and one more, so that whoever wants to claim the run must look again. It is

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from holdfast.errors import Fenced
 from holdfast.journal.chain import draft, linked
-from holdfast.model import Append, Fence, Kind, NoteKind, Pruned, RunId, Status, reasons
+from holdfast.model import Append, Fence, Kind, NoteKind, Removal, RunId, Status, reasons
 from holdfast.testing.samples import ALICE, BOB, START, Case, MakeStore, append, extend, new_run, opened, taken_over
 
 _DATA = (b"", b"one", bytes(range(256)) * 1024)
@@ -86,8 +86,8 @@ async def files_go_with_their_run(make: MakeStore) -> None:
         stone = dataclasses.replace(
             ended, epoch=ended.epoch + 1, reason=reasons.Pruned(START), summary={}, digest="tombstone"
         )
-        assert await store.prune([stone], before=None, most=100, now=START) == [Pruned.partly]
-        while (await store.prune([stone], before=None, most=100, now=START)) != [Pruned.gone]:
+        assert await store.prune([stone], before=None, most=100, now=START) == [Removal.partly]
+        while (await store.prune([stone], before=None, most=100, now=START)) != [Removal.gone]:
             pass
         assert await store.known_chunks(RunId("r_1"), list(_CHUNKS)) == set()
         assert await store.known_chunks(RunId("r_2"), list(_CHUNKS)) == set(_CHUNKS)

@@ -11,7 +11,7 @@ from holdfast.model import (
     Applied,
     Definition,
     Kind,
-    Known,
+    KnownMail,
     Mail,
     MailKind,
     Outgoing,
@@ -145,7 +145,7 @@ async def a_known_dedup_id_changes_nothing(make: MakeStore) -> None:
             raise RunFinished(f"{row.id} has ended", status=row.status)
 
         again = dataclasses.replace(mail, body="2", at=START + 1)
-        known = Known(1, mail.kind, mail.key, "1")
+        known = KnownMail(1, mail.kind, mail.key, "1")
         assert await store.send(again, wake=refuse) == Sent(1, False, known), "it was accepted once, and stays so"
         assert await other.send(again, wake=refuse) == Sent(1, False, known), "whoever asks is told what that was"
         assert await store.run(row.id) == before
@@ -157,7 +157,7 @@ async def a_known_dedup_id_changes_nothing(make: MakeStore) -> None:
         both = [mail_for(row.id, body, dedup="“d5”") for body in ("{“5”}", "{“6”}")]
         first, second = await asyncio.gather(*(store.send(each, wake=left) for each in both))
         assert first == Sent(5, is_new=True)
-        assert second == Sent(5, False, Known(5, mail.kind, mail.key, "{“5”}")), "also in the same commit"
+        assert second == Sent(5, False, KnownMail(5, mail.kind, mail.key, "{“5”}")), "also in the same commit"
 
 
 async def mail_can_depend_on_what_its_sender_knows(make: MakeStore) -> None:
@@ -385,10 +385,10 @@ async def mail_for_runs_of_this_process_is_handed_over(make: MakeStore) -> None:
         await other.changed(0)
         await store.send(mail_for(mother.id, "first"), wake=left)
         end = extend(child, Kind.finished, status=Status.done, release=True)
-        letter = Outgoing(mail_for(mother.id, kind=MailKind.child, key=child.id), left)
-        fenced = dataclasses.replace(end, row=dataclasses.replace(end.row, epoch=9), outgoing=letter)
+        told = Outgoing(mail_for(mother.id, kind=MailKind.child, key=child.id), left)
+        fenced = dataclasses.replace(end, row=dataclasses.replace(end.row, epoch=9), outgoing=told)
         assert await append(store, fenced) == [Applied.fenced]
-        assert await append(store, dataclasses.replace(end, outgoing=letter)) == [Applied.committed]
+        assert await append(store, dataclasses.replace(end, outgoing=told)) == [Applied.committed]
         refused = store.send(mail_for(mother.id, "refused"), wake=_refuse)
         results = await asyncio.gather(
             refused, store.send(mail_for(mother.id, "last"), wake=left), return_exceptions=True

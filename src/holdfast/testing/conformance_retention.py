@@ -12,8 +12,8 @@ from holdfast.model import (
     Landing,
     Mail,
     MailKind,
-    Pruned,
     QuestionState,
+    Removal,
     RunFilter,
     RunId,
     RunRow,
@@ -63,7 +63,7 @@ async def _listed(store: Store, before: int = LATER, agent: str = "agent") -> di
     return {each.row.id: each.is_free for each in await store.ended(agent, before=before, limit=100)}
 
 
-async def _prune(store: Store, *rows: RunRow, before: int | None = LATER, most: int = _MOST) -> list[Pruned]:
+async def _prune(store: Store, *rows: RunRow, before: int | None = LATER, most: int = _MOST) -> list[Removal]:
     return await store.prune([_tombstone(row) for row in rows], before=before, most=most, now=LATER)
 
 
@@ -108,7 +108,7 @@ async def a_run_that_something_alive_may_need_is_not_free(make: MakeStore) -> No
             "r_8.1": False,
         }
         asked = [await store.run(RunId(each)) for each in ("r_0.1", "r_0.1.1", "r_5", "r_6", "r_8.1")]
-        assert await _prune(store, *[row for row in asked if row is not None]) == [Pruned.kept] * 5
+        assert await _prune(store, *[row for row in asked if row is not None]) == [Removal.kept] * 5
         assert len(await store.records(RunId("r_0.1.1"))) == 3
         end = extend(grandparent, Kind.finished, status=Status.failed, release=True)
         await append(store, end)
@@ -138,7 +138,7 @@ async def a_tombstone_is_all_that_is_left_and_still_knows_its_mail(make: MakeSto
         await append(store, extend(step.row, Kind.finished, status=Status.done, release=True))
         row = await store.run(first.id)
         assert row is not None
-        assert await _prune(store, row) == [Pruned.gone]
+        assert await _prune(store, row) == [Removal.gone]
         stored = await store.run(row.id)
         assert stored == dataclasses.replace(_tombstone(row), claims=0)
         assert stored.mail == 2
@@ -169,12 +169,12 @@ async def a_run_that_changed_meanwhile_is_kept(make: MakeStore) -> None:
         kept = await _ended(store, "r_2", Status.failed)
         claimed = taken_over(row)
         assert await other.claim(claimed, owner=BOB, expected_epoch=row.epoch, expected_owner=None)
-        assert await _prune(store, row, kept) == [Pruned.kept, Pruned.gone]
+        assert await _prune(store, row, kept) == [Removal.kept, Removal.gone]
         assert len(await store.records(row.id)) == 3
         late = taken_over(kept)
         assert not await other.claim(late, owner=BOB, expected_epoch=kept.epoch, expected_owner=None)
         behind = dataclasses.replace(await _ended(store, "r_3"), head_seq=1)
-        assert await _prune(store, behind, before=None) == [Pruned.kept]
+        assert await _prune(store, behind, before=None) == [Removal.kept]
 
 
 async def much_is_removed_in_parts(make: MakeStore) -> None:
@@ -185,15 +185,15 @@ async def much_is_removed_in_parts(make: MakeStore) -> None:
         await append(store, steps, extend(steps.row, Kind.finished, status=Status.done, release=True))
         row = await store.run(first.id)
         assert row is not None
-        assert await _prune(store, row, most=15) == [Pruned.partly]
+        assert await _prune(store, row, most=15) == [Removal.partly]
         stored = await store.run(row.id)
         assert stored is not None
         assert stored.reason == reasons.Pruned(LATER)
         assert await _listed(store) == {"r_1": True}, "there is more to remove"
         assert await store.tombstones(before=LATER + 1, limit=10) == []
-        assert await _prune(store, row, most=15) == [Pruned.partly], "the blob does not fit"
-        assert await _prune(store, row, most=60) == [Pruned.gone]
-        assert await _prune(store, row, most=60) == [Pruned.gone], "again changes nothing"
+        assert await _prune(store, row, most=15) == [Removal.partly], "the blob does not fit"
+        assert await _prune(store, row, most=60) == [Removal.gone]
+        assert await _prune(store, row, most=60) == [Removal.gone], "again changes nothing"
         assert await store.run(row.id) == stored
 
 
@@ -201,7 +201,7 @@ async def tombstones_are_forgotten_and_nothing_else_is(make: MakeStore) -> None:
     async with opened(make) as store:
         rows = [await _ended(store, f"r_{number}", agent=f"agent {number % 2}") for number in range(4)]
         await store.send(mail_for(rows[0].id, dedup="one"), wake=left)
-        assert set(await _prune(store, *rows[:3])) == {Pruned.gone}
+        assert set(await _prune(store, *rows[:3])) == {Removal.gone}
         assert await store.tombstones(before=LATER, limit=10) == []
         found = await store.tombstones(before=LATER + 1, limit=2)
         assert [row.id for row in found] == ["r_0", "r_1"]

@@ -418,11 +418,11 @@ def _waits(row: RunRow, records: Sequence[Record], mail: Sequence[Mail]) -> Iter
             yield f"it is in doubt about {wait.key}, whose last record is {last.kind if last else 'missing'}"
         elif last is not None and last.kind in OUTCOMES:
             yield f"it waits for {wait.key}, which has ended (seq {last.seq})"
-    for letter in mail:
-        kind, subject = _AWAITED.get(letter.kind, (WaitKind.unknown, lambda wait: ""))
-        is_awaited = any(wait.kind is kind and subject(wait) == letter.key for wait in waits)
-        if letter.number > reasons.seen_mail(row.reason) and (letter.kind in _ALWAYS_AWAITED or is_awaited):
-            yield f"it is {row.status}, and nobody woke it for mail {letter.number} ({letter.kind} {letter.key})"
+    for each in mail:
+        kind, subject = _AWAITED.get(each.kind, (WaitKind.unknown, lambda wait: ""))
+        is_awaited = any(wait.kind is kind and subject(wait) == each.key for wait in waits)
+        if each.number > reasons.seen_mail(row.reason) and (each.kind in _ALWAYS_AWAITED or is_awaited):
+            yield f"it is {row.status}, and nobody woke it for mail {each.number} ({each.kind} {each.key})"
 
 
 def _bodies(records: Sequence[Record], lines: Sequence[LedgerLine]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from holdfast.model.files import FileRef
 from holdfast.running.artifacts import Artifact
 from holdfast.running.bodies import Body
 from holdfast.running.options import Options, Retry
-from holdfast.running.outputs import Said, identity_of, name_digest
+from holdfast.running.outputs import OutputNote, identity_of, name_digest
 from holdfast.running.scopes import Scope, StepInfo, check_branch, scope_or_none
 from holdfast.verbs.step import StepCall, StepDefinition
 
@@ -193,7 +193,7 @@ async def _put_out(run: RunContext, body: StepInfo, what: _What) -> Artifact:
     identity = identity_of(said)
     outputs = body.attempt_outputs()
     version = versions.hold(identity)
-    outputs.add(Said(NoteKind.artifact, name_digest(what.name), json.dumps({**said, "version": version})))
+    outputs.add(OutputNote(NoteKind.artifact, name_digest(what.name), json.dumps({**said, "version": version})))
     outputs.then(lambda kept: versions.keep(identity, version) if kept else versions.drop(identity))
     faults.point("artifact.after_data")
     return Artifact(

@@ -198,20 +198,20 @@ async def act_on(
 
 
 async def send_to(
-    run_id: RunId, name: str, text: str, post: Callable[..., Awaitable[bool]], *, dedup: str | None, by: str | None
+    run_id: RunId, name: str, text: str, send: Callable[..., Awaitable[bool]], *, dedup: str | None, by: str | None
 ) -> bool:
-    """Send a signal to another run; `post` does so under an id."""
+    """Send a signal to another run; `send` does so under an id."""
 
-    async def send(run_id: str, name: str, text: str) -> bool:
+    async def send_once(run_id: str, name: str, text: str) -> bool:
         info = this_step()
         by_whom = by or f"run {info.run_id}"
         if dedup is not None:
-            return await post(name, text, dedup=dedup, by=by_whom)
+            return await send(name, text, dedup=dedup, by=by_whom)
         with suppress(ConflictingSend):  # its own id: it was sent just before a crash, whatever the code says now
-            await post(name, text, dedup=info.idempotency_key, by=by_whom)
+            await send(name, text, dedup=info.idempotency_key, by=by_whom)
         return True
 
-    return bool(await remote_call("send", send, (run_id, name, text)))
+    return bool(await remote_call("send", send_once, (run_id, name, text)))
 
 
 async def answer_in(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from holdfast.errors import UsageError
-from holdfast.journal.streams import Part
+from holdfast.journal.streams import StreamPart
 from holdfast.model import Partial
 from holdfast.running.scopes import Scope, scope_or_none
 
@@ -17,7 +17,7 @@ class StreamWriter:
 
     __slots__ = ("_part", "_scope", "name")
 
-    def __init__(self, name: str, part: Part | None, scope: Scope | None) -> None:
+    def __init__(self, name: str, part: StreamPart | None, scope: Scope | None) -> None:
         self.name = name
         self._part = part
         self._scope = scope

@@ -15,7 +15,8 @@ from holdfast.errors import UsageError
 from holdfast.journal.drafts import OpenCall
 from holdfast.model import Kind, WaitKind
 from holdfast.running.call import DurableCall, place, refuse_in_prologue
-from holdfast.running.scopes import Scope, in_branch, outside, scope_or_none
+from holdfast.running.current import outside
+from holdfast.running.scopes import Scope, in_branch, scope_or_none
 from holdfast.running.waiting import waiting
 
 if TYPE_CHECKING:

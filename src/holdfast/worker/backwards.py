@@ -28,7 +28,7 @@ _KEPT = 10_000  # runs
 
 
 @brisk
-class Known:
+class Acknowledged:
     """What the process that executed a run was told is on disk."""
 
     run_id: RunId
@@ -42,13 +42,13 @@ class Pasts:
     """What is known of the runs that were executed here last."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[RunId, Known] = OrderedDict()
+        self._known: OrderedDict[RunId, Acknowledged] = OrderedDict()
         self._told: dict[RunId, bytes] = {}  # the last record of runs that were blocked for it
 
-    def __getitem__(self, run_id: RunId) -> Known | None:
+    def __getitem__(self, run_id: RunId) -> Acknowledged | None:
         return self._known.get(run_id)
 
-    def keep(self, known: Known) -> None:
+    def keep(self, known: Acknowledged) -> None:
         if self._told.get(known.run_id) == known.hash:
             return
         if len(known.acted) > _SHOWN:
@@ -58,7 +58,7 @@ class Pasts:
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
-    def told(self, known: Known) -> None:
+    def told(self, known: Acknowledged) -> None:
         """Somebody was told that this is lost."""
         self._told[known.run_id] = known.hash
         self._known.pop(known.run_id, None)
@@ -76,7 +76,7 @@ class Pasts:
 async def look_back(store: Store, journal: Journal, pasts: Pasts) -> None:
     """An execution is over. If the store refused what it wrote, see that nobody repeats what the store has lost."""
     row = journal.row
-    known = Known(row.id, row.epoch, journal.durable_seq, journal.durable_hash, tuple(journal.acted))
+    known = Acknowledged(row.id, row.epoch, journal.durable_seq, journal.durable_hash, tuple(journal.acted))
     pasts.keep(known)
     if journal.ousted:
         journal.ousted = False
@@ -84,7 +84,7 @@ async def look_back(store: Store, journal: Journal, pasts: Pasts) -> None:
             pasts.told(known)
 
 
-async def block_if_backwards(store: Store, known: Known) -> bool:
+async def block_if_backwards(store: Store, known: Acknowledged) -> bool:
     """Look whether a run that was lost still has what is known of it. If not, block it, and tell."""
     while True:
         row = await store.run(known.run_id)
@@ -104,7 +104,7 @@ async def block_if_backwards(store: Store, known: Known) -> bool:
             return not is_stopped
 
 
-def _has_past(known: Known, records: Sequence[Record]) -> bool:
+def _has_past(known: Acknowledged, records: Sequence[Record]) -> bool:
     """`records`: all that a resume reads. What is left out of a run with turns is before its last checkpoint, which a
     row that has lost it cannot name."""
     if known.seq == 0 or not records:
@@ -113,16 +113,16 @@ def _has_past(known: Known, records: Sequence[Record]) -> bool:
     return found is not None and (found.seq > known.seq or found.hash == known.hash)
 
 
-def _unknown_effects(known: Known, records: Sequence[Record]) -> list[str]:
+def _unknown_effects(known: Acknowledged, records: Sequence[Record]) -> list[str]:
     there = {(record.seq, record.key) for record in records if record.kind == Kind.intent}
     return [key for seq, key in known.acted if (seq, key) not in there]
 
 
-def _tell(row: RunRow, known: Known, found: Backwards, *, status: Status) -> None:
+def _tell(row: RunRow, known: Acknowledged, found: Backwards, *, status: Status) -> None:
     warn("run.backwards", run=row.id, status=status, here=known.seq, there=row.head_seq, effects=list(found.effects))
 
 
-def _diagnosis(row: RunRow, known: Known, effects: list[str]) -> Backwards:
+def _diagnosis(row: RunRow, known: Acknowledged, effects: list[str]) -> Backwards:
     listed = ", ".join(effects[:_SHOWN]) + (f" and {len(effects) - _SHOWN} more" if len(effects) > _SHOWN else "")
     done = f"Since then it has begun these effects, which the store does not know of: {listed}." if effects else ""
     return Backwards(

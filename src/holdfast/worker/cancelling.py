@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.base import faults
 from holdfast.model import Kind, NoteKind
 from holdfast.running.context import RunContext
+from holdfast.running.current import outside
 from holdfast.running.gate import is_handler
-from holdfast.running.scopes import outside
 
 CANCEL = "hf:cancel"
 

@@ -11,7 +11,7 @@ from holdfast.model import Actor, Append, Fence, RunRow
 from holdfast.store.contract import Store
 from holdfast.worker.executions import Executions
 from holdfast.worker.leases import Lease
-from holdfast.worker.loading import Whole
+from holdfast.worker.loading import LoadedRun
 from holdfast.worker.starting import NewRun, check_same_start
 
 
@@ -59,7 +59,7 @@ class Creating:
 
         def execute(row: RunRow) -> None:
             if row.nonce == append.row.nonce:
-                self._executions.begin(Whole(row, list(append.records), Texts(dict(append.blobs))))
+                self._executions.begin(LoadedRun(row, list(append.records), Texts(dict(append.blobs))))
 
         if fence is None and not self._executions and self._store.commit_alone(append, lambda _: None) is True:
             execute(append.row)

@@ -16,8 +16,9 @@ from holdfast.model.budgets import BUDGET
 from holdfast.model.diagnoses import Cause
 from holdfast.model.reasons import Blocked, HandedOver
 from holdfast.running.context import RunContext
+from holdfast.running.current import outside
 from holdfast.running.raising import is_from_outside
-from holdfast.running.scopes import Scope, enter, outside
+from holdfast.running.scopes import Scope, enter
 from holdfast.verbs.agent import Agent
 from holdfast.worker.backwards import Pasts, look_back
 from holdfast.worker.calling import call_agent

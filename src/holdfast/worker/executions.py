@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from holdfast.model import RunId
 from holdfast.model.reasons import Blocked
 from holdfast.worker.execution import Execution, WorkerHost
-from holdfast.worker.loading import Whole
+from holdfast.worker.loading import LoadedRun
 from holdfast.worker.queues import Queues
 
 _ROOM_S = 0.01  # for how long room for one run is kept to itself, in case there is soon room for more
@@ -49,7 +49,7 @@ class Executions:
 
     def begin(
         self,
-        whole: Whole,
+        whole: LoadedRun,
         *,
         claim_note: str | None = None,
         reopen: tuple[str, str] | None = None,

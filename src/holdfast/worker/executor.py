@@ -28,11 +28,11 @@ from holdfast.worker.creating import Creating
 from holdfast.worker.declaring import Declarations
 from holdfast.worker.execution import Execution
 from holdfast.worker.executions import Executions
-from holdfast.worker.judging import Asked
+from holdfast.worker.judging import Request
 from holdfast.worker.leases import Lease
 from holdfast.worker.owners import forget_dead_workers
 from holdfast.worker.queues import Queues
-from holdfast.worker.starting import DEFAULT_QUEUE, NewRun, Place
+from holdfast.worker.starting import DEFAULT_QUEUE, NewRun, QueuePlace
 from holdfast.worker.taking import Taking
 from holdfast.worker.timers import Timers
 
@@ -178,14 +178,14 @@ class Executor:
         return await self._emitter(event, value, dedup=dedup)
 
     async def start_child(self, call: Call[Any], run_id: RunId, *, parent: Parent, how: ChildStart) -> Run[Any]:
-        place = Place(how.queue, how.queue_key, how.priority, how.wake_at)
+        place = QueuePlace(how.queue, how.queue_key, how.priority, how.wake_at)
         return await self.start(
             call,
             run_id=run_id,
             thread_id=how.thread_id or parent.thread_id,
             parent_id=parent.id,
             tags=how.tags,
-            place=None if place == Place() else place,
+            place=None if place == QueuePlace() else place,
             fence=parent.fence,
             budgets=parent.budgets,
         )
@@ -217,7 +217,7 @@ class Executor:
         thread_id: str | None = None,
         parent_id: RunId | None = None,
         tags: Mapping[str, str] | None = None,
-        place: Place | None = None,
+        place: QueuePlace | None = None,
         fence: Fence | None = None,
         budgets: tuple[str, ...] = (),
     ) -> Run[Any]:
@@ -271,7 +271,7 @@ class Executor:
         """
         if not self.lease.is_open:
             await self.open()
-        return await self._taking.one(run_id, Asked(act, reopen))
+        return await self._taking.one(run_id, Request(act, reopen))
 
     async def take_many(self, rows: Sequence[RunRow], *, proofs: Mapping[WorkerId, Proof] | None = None) -> set[RunId]:
         """Claim runs, load them and execute them here, in a few transactions; those that were claimed.

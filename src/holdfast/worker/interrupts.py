@@ -18,9 +18,10 @@ from holdfast.codec import coder_for, encode_error, read_outside, result_annotat
 from holdfast.errors import HoldfastError
 from holdfast.model import OUTCOMES, Kind
 from holdfast.running.context import RunContext
+from holdfast.running.current import outside
 from holdfast.running.gate import HANDLER
 from holdfast.running.raising import raised
-from holdfast.running.scopes import Scope, enter, outside
+from holdfast.running.scopes import Scope, enter
 from holdfast.verbs.agent import Agent, MainLine
 
 END = ".end"

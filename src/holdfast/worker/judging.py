@@ -17,7 +17,7 @@ from holdfast.worker.refusals import crash_loop, refuse_undone
 
 
 @data
-class Asked:
+class Request:
     """What somebody wants of a run: who, and why."""
 
     act: tuple[str, str] | None = None  #: it is to go on
@@ -25,7 +25,7 @@ class Asked:
 
 
 #: A worker takes it up by itself.
-NOBODY: Final = Asked()
+NOBODY: Final = Request()
 
 
 @brisk
@@ -38,7 +38,7 @@ class Judgement:
 
 
 def judge(
-    row: RunRow, records: list[Record], *, agents: Collection[str], asked: Asked, crash_limit: int
+    row: RunRow, records: list[Record], *, agents: Collection[str], asked: Request, crash_limit: int
 ) -> Judgement | None:
     """How to begin a run whose row this was before it was claimed; None if there is nothing to do.
 

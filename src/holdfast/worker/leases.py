@@ -23,7 +23,7 @@ from holdfast.base.ids import new_worker_id
 from holdfast.base.telemetry import info, warn
 from holdfast.model import Worker, WorkerId
 from holdfast.store.contract import Store
-from holdfast.worker.stalls import Blocked, Watch, blocking
+from holdfast.worker.stalls import Stall, StallWatch, blocking
 
 _BEAT_S = 0.25
 
@@ -114,7 +114,7 @@ class Lease:
         """Watch the loop and renew. A renewal that takes long does not keep the loop from being watched."""
         woken = asyncio.Event()
         self._wake = (asyncio.get_running_loop(), woken)
-        watch = Watch(self._settings.block_warning_s, int(self._every_s * 1.5e6))
+        watch = StallWatch(self._settings.block_warning_s, int(self._every_s * 1.5e6))
         renewal: asyncio.Task[None] | None = None
         sent_ms = self._store.lease_clock_ms()
         is_stalled = False
@@ -157,7 +157,7 @@ class Lease:
         self._renewed_ms = sent_ms
         self.answered_us = monotonic_us()
 
-    def _find_blocking(self) -> Blocked | None:
+    def _find_blocking(self) -> Stall | None:
         beat_us = self._beat_us
         assert self._loop is not None
         found = blocking(sys._current_frames().get(self._loop_thread)) if self._loop.is_running() else None

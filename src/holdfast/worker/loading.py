@@ -17,7 +17,7 @@ from holdfast.store.contract import Store
 
 
 @brisk
-class Whole:
+class LoadedRun:
     """A run with all that it has."""
 
     row: RunRow
@@ -38,7 +38,7 @@ class Loading:
             raise RunNotFound(f"There is no run {run_id} in {self._store.url}.")
         return row
 
-    async def whole(self, run_id: RunId) -> Whole:
+    async def whole(self, run_id: RunId) -> LoadedRun:
         """A run that nobody has claimed yet; CorruptJournal if anything of it is not what was written."""
         found = await self._store.load_many([run_id])
         if not found:
@@ -47,11 +47,11 @@ class Loading:
             raise CorruptJournal(f"Run {run_id} cannot be read.", run_id=run_id)
         row, records, mail = found[0]
         if row.status is Status.quarantined or is_empty(row):
-            return Whole(row, records, Texts(), mail)
+            return LoadedRun(row, records, Texts(), mail)
         check_row(row)
         return await self._checked(row, records, mail)
 
-    async def claimed(self, run_id: RunId, loaded: Loaded | None) -> Whole:
+    async def claimed(self, run_id: RunId, loaded: Loaded | None) -> LoadedRun:
         """A run that was just claimed here, from what was read of it. Its row was checked before this process itself
         wrote it; CorruptJournal if the rest is not what was written.
         """
@@ -86,10 +86,10 @@ class Loading:
         with suppress(StoreError):
             await self._store.quarantine(run_id, str(error))
 
-    async def _checked(self, row: RunRow, records: list[Record], mail: Sequence[Mail]) -> Whole:
+    async def _checked(self, row: RunRow, records: list[Record], mail: Sequence[Mail]) -> LoadedRun:
         check_records(row, records)
         checkpoint = checkpoint_in(records, row.turn) if row.turn else None
         if checkpoint is not None and (unread := Past.read(checkpoint).unread):
             mail = [*await self._store.mail_of_numbers(row.id, unread), *mail]
         named = {name for r in records for text in (r.payload, r.args) if (name := blob_in(text)) is not None}
-        return Whole(row, records, await read_texts(self._store, row.id, named), mail)
+        return LoadedRun(row, records, await read_texts(self._store, row.id, named), mail)

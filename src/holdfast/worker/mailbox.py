@@ -16,7 +16,7 @@ from holdfast.model.budgets import Budget
 from holdfast.model.diagnoses import Cause, Trouble
 from holdfast.model.reasons import Blocked
 from holdfast.running.context import RunContext
-from holdfast.running.scopes import outside
+from holdfast.running.current import outside
 from holdfast.worker.cancelling import Cancelling
 from holdfast.worker.interrupts import Interrupts
 from holdfast.worker.pausing import Pausing

@@ -12,7 +12,7 @@ from holdfast.model import Applied, Status, Wait, WaitKind
 from holdfast.model.reasons import HandedOver, Paused, Reason, Stood, Waiting
 from holdfast.model.waits import foremost
 from holdfast.running.context import RunContext
-from holdfast.running.scopes import outside
+from holdfast.running.current import outside
 from holdfast.worker.cancelling import Cancelling
 from holdfast.worker.endings import Ending
 from holdfast.worker.interrupts import Interrupts

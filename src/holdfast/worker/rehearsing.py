@@ -41,7 +41,7 @@ from holdfast.verbs.agent import Agent
 from holdfast.worker.calling import call_agent
 from holdfast.worker.cancelling import Cancelling
 from holdfast.worker.interrupts import Interrupts
-from holdfast.worker.loading import Whole
+from holdfast.worker.loading import LoadedRun
 
 _LOOK_S: Final = 0.002
 _QUIET_LOOKS: Final = 2
@@ -149,7 +149,7 @@ class DryHost:
 class Rehearsal:
     """The dry replay of one run."""
 
-    def __init__(self, host: DryHost, agent: Agent[..., Any], whole: Whole) -> None:
+    def __init__(self, host: DryHost, agent: Agent[..., Any], whole: LoadedRun) -> None:
         self._agent = agent
         self._row = whole.row
         self._records = whole.records

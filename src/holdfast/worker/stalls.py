@@ -26,7 +26,7 @@ _CALLBACK = asyncio.Handle._run.__code__
 
 
 @data
-class Blocked:
+class Stall:
     """What keeps an event loop from turning."""
 
     where: str  #: file:line of the user's code; of ours, if there is none of it
@@ -41,7 +41,7 @@ class Blocked:
         return {name: value for name, value in found.items() if value}
 
 
-def blocking(frame: FrameType | None) -> Blocked | None:
+def blocking(frame: FrameType | None) -> Stall | None:
     """What the thread of a loop is doing, from its innermost frame; None if the loop itself waits or is not running."""
     stack: list[FrameType] = []
     callback: FrameType | None = None
@@ -64,8 +64,8 @@ def blocking(frame: FrameType | None) -> Blocked | None:
     scope, body = _scope_of(callback), _body_in(stack)
     body = scope.body if scope is not None and scope.body is not None else body
     if body is not None:
-        return Blocked(where, function, body.run_id, body.key, body.name)
-    return Blocked(where, function, "" if scope is None else scope.run.id)
+        return Stall(where, function, body.run_id, body.key, body.name)
+    return Stall(where, function, "" if scope is None else scope.run.id)
 
 
 def _users(stack: list[FrameType]) -> FrameType:
@@ -100,7 +100,7 @@ def _body_in(stack: list[FrameType]) -> StepInfo | None:
     return None
 
 
-class Watch:
+class StallWatch:
     """Counts how long a loop has been silent, and tells when that is too long.
 
     Time is counted from look to look, for no more than `most_us` each: a process that was stopped as a whole accuses
@@ -114,9 +114,9 @@ class Watch:
         self._beat_us = 0
         self._silent_us = 0
         self._next_us = self._warn_after_us
-        self._told: Blocked | None = None
+        self._told: Stall | None = None
 
-    def look(self, now_us: int, beat_us: int, find: Callable[[], Blocked | None]) -> float:
+    def look(self, now_us: int, beat_us: int, find: Callable[[], Stall | None]) -> float:
         """How many seconds the loop has been silent, given the time of its last sign of life."""
         if beat_us != self._beat_us:
             self._is_back()

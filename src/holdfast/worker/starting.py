@@ -40,7 +40,7 @@ _MOST_TAGS = 50
 
 
 @brisk
-class Place:
+class QueuePlace:
     """Where a new run waits for its turn, and from when it may have it."""
 
     queue: str | None = None
@@ -50,7 +50,7 @@ class Place:
     is_paused: bool = False
 
 
-ANYWHERE: Final = Place()
+ANYWHERE: Final = QueuePlace()
 
 
 @brisk
@@ -66,7 +66,7 @@ class NewRun:
     version: str | None = None
     code: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
-    place: Place = ANYWHERE
+    place: QueuePlace = ANYWHERE
     args_given: str = ""  #: digest of the arguments that were given
     defaults: Sequence[str] = ()  #: the others, which are what they are by default
     outside: str | None = None  #: the argument that came from outside, as plain JSON
@@ -82,13 +82,13 @@ class NewRun:
         thread_id: str | None,
         parent_id: RunId | None,
         tags: Mapping[str, str],
-        place: Place | None,
+        place: QueuePlace | None,
         budgets: tuple[str, ...] = (),
     ) -> NewRun:
         agent, given = call.agent, call.input
         place = place or ANYWHERE
         if place.queue is None and agent.queue is not None:
-            place = Place(agent.queue, place.queue_key, place.priority, place.wake_at, place.is_paused)
+            place = QueuePlace(agent.queue, place.queue_key, place.priority, place.wake_at, place.is_paused)
         return cls(
             agent.name,
             given.text,

@@ -24,9 +24,9 @@ from holdfast.worker.backwards import Pasts
 from holdfast.worker.claim_notes import ClaimNotes
 from holdfast.worker.endings import superseded
 from holdfast.worker.executions import Executions
-from holdfast.worker.judging import NOBODY, Asked, Judgement, judge
+from holdfast.worker.judging import NOBODY, Judgement, Request, judge
 from holdfast.worker.leases import Lease
-from holdfast.worker.loading import Loading, Whole
+from holdfast.worker.loading import LoadedRun, Loading
 from holdfast.worker.owners import proof_of_death
 
 _TURN = 20  # executions begun before the others get a turn of the loop
@@ -59,7 +59,7 @@ class Taking:
         self._crash_limit = crash_limit
         self._loading = Loading(store)
 
-    async def one(self, run_id: RunId, asked: Asked) -> bool:
+    async def one(self, run_id: RunId, asked: Request) -> bool:
         """Take up a run that somebody asked for; False if somebody else has it, or there is nothing to do.
 
         If its queue does not let it go, it waits there for whoever has room then, and this is False too.
@@ -120,7 +120,7 @@ class Taking:
         """How it is known that nobody has a run; None if somebody has it."""
         return Proof.released if row.owner is None else await proof_of_death(self._store, row.owner)
 
-    def _judge(self, before: RunRow, records: list[Record], asked: Asked) -> Judgement | None:
+    def _judge(self, before: RunRow, records: list[Record], asked: Request) -> Judgement | None:
         return judge(before, records, agents=self._agents, asked=asked, crash_limit=self._crash_limit)
 
     async def _claim(self, rows: Sequence[RunRow], proofs: Mapping[WorkerId, Proof]) -> dict[RunId, RunRow]:
@@ -131,7 +131,7 @@ class Taking:
     def _begin(
         self,
         before: RunRow,
-        whole: Whole,
+        whole: LoadedRun,
         judgement: Judgement,
         *,
         proof: Proof,
@@ -146,7 +146,7 @@ class Taking:
         refusal = self._pasts.refusal(before, whole.records) or judgement.refusal
         self._executions.begin(whole, claim_note=note, reopen=judgement.reopen, refuse=refusal)
 
-    async def _put_in_line(self, whole: Whole, judgement: Judgement, asked: Asked) -> None:
+    async def _put_in_line(self, whole: LoadedRun, judgement: Judgement, asked: Request) -> None:
         """Have a run wait in its queue that was asked for and could not be claimed, unless somebody else has it now."""
         row = whole.row
         if judgement.reopen is not None:

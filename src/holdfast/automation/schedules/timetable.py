@@ -131,7 +131,7 @@ def to_definition(state: ScheduleState, *, now: int) -> Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DueFires:
     """What a look at a schedule comes to, before overlaps: instants to fire, oldest first, in µs."""
 
     fires: tuple[int, ...]
@@ -158,7 +158,7 @@ def run_id_of(state: ScheduleState, instant: int) -> str:
     return f"{state.name}:{state.generation}:{stamp(instant)}"
 
 
-def plan(state: ScheduleState, now: int) -> Plan:
+def plan(state: ScheduleState, now: int) -> DueFires:
     """Which of the instants that are due by now fire.
 
     An instant that is late by more than a minute, or half the time to the next one if that is less (but a second), was
@@ -169,7 +169,7 @@ def plan(state: ScheduleState, now: int) -> Plan:
     """
     keep = 0 if state.missed == "skip" else 1 if state.missed == "latest" else int(state.missed)
     if state.next_at is None:
-        return Plan((), state.last_at, None, 0)
+        return DueFires((), state.last_at, None, 0)
     steps = _step(state, state.next_at, now=now, keep=keep)
     if not steps.is_cut:
         return _decided(state, steps, steps.count, keep=keep)
@@ -216,11 +216,11 @@ def _step(state: ScheduleState, first: int, *, now: int, keep: int) -> _Steps:
         instant = as_us(following)
 
 
-def _decided(state: ScheduleState, steps: _Steps, count: int, *, keep: int) -> Plan:
+def _decided(state: ScheduleState, steps: _Steps, count: int, *, keep: int) -> DueFires:
     caught_up = steps.due[-keep:] if keep else ()
     fires = tuple(sorted({*steps.on_time, *caught_up}))
     last_at = max((state.last_at, *steps.due))
-    return Plan(fires, last_at, steps.following, count - len(fires))
+    return DueFires(fires, last_at, steps.following, count - len(fires))
 
 
 def as_us(instant: datetime) -> int:

@@ -26,10 +26,10 @@ from holdfast.automation.triggers.refused import KEPT_US as REFUSED_KEPT_US
 from holdfast.automation.triggers.refused import forget_refused, set_aside
 from holdfast.automation.triggers.sources import checked_event
 from holdfast.automation.triggers.starting import (
-    Attempt,
-    Cause,
     Fate,
+    Occasion,
     SendSignal,
+    StartAttempt,
     StartRun,
     delay_s,
     in_parallel,
@@ -165,8 +165,8 @@ class _Told:
 
     event: _Event
     trigger: Trigger
-    cause: Cause | None  #: of a run; None: the filter says no
-    attempt: Attempt | None = None
+    cause: Occasion | None  #: of a run; None: the filter says no
+    attempt: StartAttempt | None = None
 
     @property
     def run_id(self) -> str | None:
@@ -386,10 +386,10 @@ def _told(events: Iterable[_Event], triggers: Sequence[Trigger]) -> list[_Told]:
     ]
 
 
-def _cause_of(event: _Event, trigger: Trigger) -> Cause | None:
+def _cause_of(event: _Event, trigger: Trigger) -> Occasion | None:
     if not matches(trigger.where, event.value):
         return None
-    return Cause(trigger, _run_id(trigger, event), event.value, event.body["value"])
+    return Occasion(trigger, _run_id(trigger, event), event.value, event.body["value"])
 
 
 def _run_id(trigger: Trigger, event: _Event) -> str:

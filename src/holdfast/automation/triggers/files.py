@@ -31,7 +31,7 @@ from holdfast.automation.triggers.refused import KEPT_US as REFUSED_KEPT_US
 from holdfast.automation.triggers.refused import forget_refused, set_aside
 from holdfast.automation.triggers.scanning import Pattern, Scan, Stat, differing
 from holdfast.automation.triggers.sources import Change, FileEvent
-from holdfast.automation.triggers.starting import Attempt, Cause, Fate, StartRun, delay_s, start_all
+from holdfast.automation.triggers.starting import Fate, Occasion, StartAttempt, StartRun, delay_s, start_all
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.telemetry import warn
 from holdfast.codec import blob_digest, digest
@@ -376,7 +376,7 @@ class FileTrigger:
             return
         bodies = [body_of(cursor) for cursor in cursors]
         events = [FileEvent(body["path"], body["change"], body["digest"], body["size"]) for body in bodies]
-        causes = [Cause(self._trigger, body["run"], event) for body, event in zip(bodies, events, strict=True)]
+        causes = [Occasion(self._trigger, body["run"], event) for body, event in zip(bodies, events, strict=True)]
         attempts = await start_all(self._start, causes)
         changes = [_after(*each) for each in zip(cursors, bodies, attempts, strict=True)]
         aside = [
@@ -396,11 +396,11 @@ class FileTrigger:
             await forget_refused(self._store, self._trigger.name, before=now_us() - REFUSED_KEPT_US)
         await self._refresh([event.path for event in events])
 
-    def _set_aside(self, cause: Cause, event: FileEvent, why: str) -> Definition:
+    def _set_aside(self, cause: Occasion, event: FileEvent, why: str) -> Definition:
         data = json.dumps(asdict(event)).encode()
         return set_aside(self._trigger.name, cause.run_id, what=_told(event), why=why, data=data, now=now_us())
 
-    def _told(self, event: FileEvent, run: str, attempt: Attempt) -> None:
+    def _told(self, event: FileEvent, run: str, attempt: StartAttempt) -> None:
         name, detail = self._trigger.name, f"{_told(event)}: {attempt.why}" if attempt.why else _told(event)
         self._tally.count(name, started=attempt.fate is Fate.started, refused=attempt.fate is Fate.refused)
         self._tally.note(name, attempt.fate, at=now_us(), run=run, detail=detail)
@@ -465,7 +465,7 @@ def _cursor(definition: Definition) -> tuple[str, _Cursor]:
     return str(body["path"]), _Cursor(definition.revision, stat, body["digest"], body["run"], is_due)
 
 
-def _after(cursor: Definition, body: Body, attempt: Attempt) -> Definition:
+def _after(cursor: Definition, body: Body, attempt: StartAttempt) -> Definition:
     """The cursor after its run was started, or could not be."""
     due_at = None
     if not attempt.is_over:

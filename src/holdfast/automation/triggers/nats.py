@@ -28,7 +28,7 @@ from holdfast.automation.triggers.definitions import Tally, Trigger
 from holdfast.automation.triggers.filters import matches
 from holdfast.automation.triggers.refused import KEPT_US, forget_refused, set_aside
 from holdfast.automation.triggers.sources import NatsMessage, resolved, without_secrets
-from holdfast.automation.triggers.starting import AT_ONCE, Attempt, Cause, Fate, StartRun, start_all
+from holdfast.automation.triggers.starting import AT_ONCE, Fate, Occasion, StartAttempt, StartRun, start_all
 from holdfast.base import faults
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.telemetry import warn
@@ -138,7 +138,7 @@ class NatsTrigger:
             return
         self._count(attempt, run, detail)
 
-    def _count(self, attempt: Attempt | None, run: str, detail: str) -> None:
+    def _count(self, attempt: StartAttempt | None, run: str, detail: str) -> None:
         name, fate = self._trigger.name, None if attempt is None else attempt.fate
         self._tally.count(
             name,
@@ -149,17 +149,17 @@ class NatsTrigger:
         )
         self._tally.note(name, fate or "ignored", at=now_us(), run=None if fate is None else run, detail=detail)
 
-    async def _attempt(self, message: Msg, run: str) -> Attempt | None:
+    async def _attempt(self, message: Msg, run: str) -> StartAttempt | None:
         """Try to start the run of a message; None: the filter says no."""
         try:
             value = _read(message)
             if not matches(self._trigger.where, asdict(value)):
                 return None
         except Exception as error:  # whatever is wrong with it, will be so when it comes again
-            return Attempt(Fate.refused, f"it cannot be read: {type(error).__name__}: {error}")
-        return await self._start_run(message, Cause(self._trigger, run, value))
+            return StartAttempt(Fate.refused, f"it cannot be read: {type(error).__name__}: {error}")
+        return await self._start_run(message, Occasion(self._trigger, run, value))
 
-    async def _set_aside(self, message: Msg, run: str, *, detail: str, attempt: Attempt) -> Attempt:
+    async def _set_aside(self, message: Msg, run: str, *, detail: str, attempt: StartAttempt) -> StartAttempt:
         """Store what can never be a run; only then may its server forget it."""
         now = now_us()
         aside = set_aside(self._trigger.name, run, what=detail, why=attempt.why, data=message.data, now=now)
@@ -167,11 +167,11 @@ class NatsTrigger:
             await self._store.define([aside])
             await forget_refused(self._store, self._trigger.name, before=now - KEPT_US)
         except StoreError as error:
-            return Attempt(Fate.failed, f"{type(error).__name__}: {error}")
+            return StartAttempt(Fate.failed, f"{type(error).__name__}: {error}")
         faults.point("trigger.after_refusal")
         return attempt
 
-    async def _start_run(self, message: Msg, cause: Cause) -> Attempt:
+    async def _start_run(self, message: Msg, cause: Occasion) -> StartAttempt:
         """Start a run; while that takes, the server is told to wait."""
         work = asyncio.create_task(start_all(self._start, [cause]))
         try:

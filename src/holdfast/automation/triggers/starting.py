@@ -45,7 +45,7 @@ StartRun = Callable[[TriggeredStart], Awaitable[bool]]
 SendSignal = Callable[[str, str, str, str], Awaitable[bool]]
 
 
-class Cause(NamedTuple):
+class Occasion(NamedTuple):
     """What a run is to be started for."""
 
     trigger: Trigger
@@ -63,7 +63,7 @@ class Fate(StrEnum):
     failed = "failed"  #: it cannot be one now; it is tried again
 
 
-class Attempt(NamedTuple):
+class StartAttempt(NamedTuple):
     """One attempt to start a run, and what kept it from being stored."""
 
     fate: Fate
@@ -75,30 +75,30 @@ class Attempt(NamedTuple):
         return self.fate is not Fate.failed
 
 
-async def start_all(start: StartRun, causes: Sequence[Cause]) -> list[Attempt]:
+async def start_all(start: StartRun, causes: Sequence[Occasion]) -> list[StartAttempt]:
     """Start several runs; what became of each."""
 
-    async def one(cause: Cause) -> Attempt:
+    async def one(cause: Occasion) -> StartAttempt:
         agent = cause.trigger.agent
         try:
             is_new = await start(_start_for(cause))
         except ConflictingStart as error:
             # It was started for this before; meanwhile the trigger, or the agent's argument, became another.
             warn("trigger.run_exists", run=cause.run_id, error=str(error))
-            return Attempt(Fate.known, str(error))
+            return StartAttempt(Fate.known, str(error))
         except (Undecodable, Unserialisable, RecursionError) as error:
             warn("trigger.refused", run=cause.run_id, agent=agent, error=str(error))
-            return Attempt(Fate.refused, str(error))
+            return StartAttempt(Fate.refused, str(error))
         except Exception as error:  # one that cannot be started must not hold up the others
             text = f"{type(error).__name__}: {error}"
             warn("trigger.start_failed", run=cause.run_id, agent=agent, error=text)
-            return Attempt(Fate.failed, text)
-        return Attempt(Fate.started if is_new else Fate.known)
+            return StartAttempt(Fate.failed, text)
+        return StartAttempt(Fate.started if is_new else Fate.known)
 
     return await in_parallel(one, causes)
 
 
-def _start_for(cause: Cause) -> TriggeredStart:
+def _start_for(cause: Occasion) -> TriggeredStart:
     trigger, value = cause.trigger, cause.value
     return TriggeredStart(
         agent=trigger.agent,

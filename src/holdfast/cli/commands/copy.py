@@ -21,7 +21,7 @@ from holdfast.cli.stores import check_exists, complete_run
 from holdfast.cli.text import clean, to_json
 from holdfast.control.upkeep.copying import Copies
 from holdfast.control.upkeep.definitions import copy_definitions
-from holdfast.control.upkeep.moving import Moves
+from holdfast.control.upkeep.moving import Mover
 from holdfast.control.upkeep.transfers import Outcome, Transfer
 from holdfast.history.lookup import find
 from holdfast.history.words import count
@@ -97,7 +97,7 @@ def copy_command(
 
     async def work() -> tuple[list[Transfer], list[tuple[str, str, Outcome]]]:
         async with _opened(from_url, read_only=not move) as from_, _opened(to_url, read_only=False) as to:
-            copies, moves = Copies(from_, to), Moves(from_, to, seize=seize) if move else None
+            copies, moves = Copies(from_, to), Mover(from_, to, seize=seize) if move else None
             if move:
                 await copies.check_two()
             wanted = [await find(from_, given) for given in runs]
@@ -128,7 +128,7 @@ def _is_store(given: str) -> bool:
     return "://" in given or os.path.exists(given)
 
 
-async def _carried(copies: Copies, rows: Sequence[RunRow], *, moves: Moves | None, frozen: bool) -> list[Transfer]:
+async def _carried(copies: Copies, rows: Sequence[RunRow], *, moves: Mover | None, frozen: bool) -> list[Transfer]:
     bar = Bar(len(rows), "run")
     done: dict[str, Transfer] = {}
     try:

@@ -131,16 +131,16 @@ def _child_command(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WorkerFiles:
     """What the files have: agents, and functions to be called before work begins, by the file they are in."""
 
     agents: Found
     setups: dict[str, SetUp]
 
 
-def planned(sources: tuple[str, ...]) -> Plan:
+def planned(sources: tuple[str, ...]) -> WorkerFiles:
     """Load the files."""
-    plan = Plan({}, {})
+    plan = WorkerFiles({}, {})
     for given in sources:
         module, name = load(given)
         for agent in _chosen(given, module, name):
@@ -184,7 +184,7 @@ def _checked_setup(given: str, function: Any) -> SetUp:
 
 
 async def _work(
-    url: str | None, plan: Plan, pulse: Heartbeat, *, queues: tuple[str, ...], concurrency: int, drain_s: float
+    url: str | None, plan: WorkerFiles, pulse: Heartbeat, *, queues: tuple[str, ...], concurrency: int, drain_s: float
 ) -> int:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SignalLoop)

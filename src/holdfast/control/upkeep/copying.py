@@ -15,7 +15,7 @@ from holdfast.base.clock import now_us
 from holdfast.base.ids import new_uuid
 from holdfast.control.upkeep.filing import check_files, copy_files
 from holdfast.control.upkeep.threads import copy_thread
-from holdfast.control.upkeep.transfers import Outcome, Stop, Transfer, stopped, transfer_of
+from holdfast.control.upkeep.transfers import NotTaken, Outcome, Transfer, stopped, transfer_of
 from holdfast.errors import CorruptJournal, UsageError
 from holdfast.journal.chain import revised
 from holdfast.journal.tombstones import is_empty
@@ -65,13 +65,13 @@ class Copies:
                     if frozen:
                         return transfer_of(row, await self.copy_frozen(row))
                     if not row.status.is_final:
-                        raise Stop(
+                        raise NotTaken(
                             Outcome.refused,
                             f"it is {row.status}: in two stores it would be executed twice, its effects too. "
                             "--move takes it away from here, --frozen copies it to be looked at",
                         )
                     return transfer_of(row, await self.copy_ended(row))
-                except (Stop, CorruptJournal) as why_not:
+                except (NotTaken, CorruptJournal) as why_not:
                     return stopped(row, why_not)
 
         return list(await asyncio.gather(*map(one, rows)))
@@ -79,7 +79,7 @@ class Copies:
     async def copy_ended(self, row: RunRow) -> Outcome:
         whole = await self.sound(self._source, row.id)
         if is_empty(whole.row):
-            raise Stop(Outcome.refused, f"what it did is not in {self._source.url} any more")
+            raise NotTaken(Outcome.refused, f"what it did is not in {self._source.url} any more")
         stored = await self._target.run(row.id)
         shell = self.shell(whole, stored)
         if stored is not None and shell is None:
@@ -103,7 +103,7 @@ class Copies:
         """
         whole = await self.sound(self._source, row.id)
         if is_empty(whole.row):
-            raise Stop(Outcome.refused, f"what it did is not in {self._source.url} any more")
+            raise NotTaken(Outcome.refused, f"what it did is not in {self._source.url} any more")
         wanted = replace(whole, row=_frozen(whole.row, self._source.url))
         stored = await self._target.run(row.id)
         if stored is not None:
@@ -112,7 +112,9 @@ class Copies:
                 whole.records[stored.head_seq - 1].hash == stored.head_hash
             )
             if not isinstance(stored.reason, Frozen) or not is_earlier:
-                raise Stop(Outcome.conflict, f"{self._target.url} has {row.id} in another state; nothing was written")
+                raise NotTaken(
+                    Outcome.conflict, f"{self._target.url} has {row.id} in another state; nothing was written"
+                )
             if stored.head_seq == whole.row.head_seq and stored.mail == whole.row.mail:
                 return Outcome.there
         await copy_files(self._source, row.id, self._target)
@@ -132,7 +134,7 @@ class Copies:
 
     def refuse_other_end(self, row: RunRow, stored: RunRow) -> None:
         if is_empty(stored) or (stored.head_seq, stored.head_hash) != (row.head_seq, row.head_hash):
-            raise Stop(Outcome.conflict, f"{self._target.url} has {row.id} in another state; nothing was written")
+            raise NotTaken(Outcome.conflict, f"{self._target.url} has {row.id} in another state; nothing was written")
 
     def shell(self, whole: Whole, stored: RunRow | None) -> RunRow | None:
         """What the target has of a run that was moved away from there before, to be replaced."""
@@ -146,7 +148,7 @@ class Copies:
             stored.head_seq and whole.records[stored.head_seq - 1].hash != stored.head_hash
         )
         if is_later or is_other:
-            raise Stop(
+            raise NotTaken(
                 Outcome.conflict,
                 f"{self._target.url} knows a later state of {stored.id}; nothing was written",
             )
@@ -154,7 +156,7 @@ class Copies:
 
     def refuse_other_run(self, row: RunRow, stored: RunRow) -> None:
         if stored.nonce != row.nonce:
-            raise Stop(
+            raise NotTaken(
                 Outcome.conflict,
                 f"{self._target.url} has another run with this id ({stored.agent}); nothing is written",
             )
@@ -163,7 +165,7 @@ class Copies:
         """All of a run, checked against its hashes."""
         whole = await store.whole(run_id)
         if whole is None:
-            raise Stop(Outcome.refused, f"it is not in {store.url} any more")
+            raise NotTaken(Outcome.refused, f"it is not in {store.url} any more")
         check_whole(whole)
         return whole
 
@@ -171,10 +173,10 @@ class Copies:
         """Raise unless the copy is the same, but for why it is shut, and its epoch, which a shell raises."""
         for part in ("records", "blobs", "mail", "questions", "landed"):
             if getattr(wanted, part) != getattr(found, part):
-                raise Stop(Outcome.damaged, f"its {part} in {self._target.url} are not those of {self._source.url}")
+                raise NotTaken(Outcome.damaged, f"its {part} in {self._target.url} are not those of {self._source.url}")
         rows = [replace(each.row, digest="", reason=None, claims=0, epoch=0) for each in (wanted, found)]
         if rows[0] != rows[1] or _stood(wanted.row) != _stood(found.row):
-            raise Stop(Outcome.damaged, f"its row in {self._target.url} is not that of {self._source.url}")
+            raise NotTaken(Outcome.damaged, f"its row in {self._target.url} is not that of {self._source.url}")
 
 
 def _frozen(row: RunRow, origin: str) -> RunRow:

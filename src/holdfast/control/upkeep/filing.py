@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.control.upkeep.transfers import Outcome, Stop
+from holdfast.control.upkeep.transfers import NotTaken, Outcome
 from holdfast.model import RunId
 from holdfast.store.files import FileStore
 
@@ -29,9 +29,9 @@ async def copy_files(source: FileStore, run_id: RunId, target: FileStore, *, as_
 
 
 async def check_files(source: FileStore, run_id: RunId, target: FileStore) -> None:
-    """Raise Stop unless the target has all chunks of a run."""
+    """Raise NotTaken unless the target has all chunks of a run."""
     after = ""
     while page := await source.chunk_page(run_id, after=after, limit=_LISTED):
         after = page[-1]
         if len(await target.known_chunks(run_id, page)) < len(page):
-            raise Stop(Outcome.damaged, "its files are not all there")
+            raise NotTaken(Outcome.damaged, "its files are not all there")

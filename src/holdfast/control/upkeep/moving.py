@@ -36,12 +36,12 @@ from holdfast.control.amendments import amend, seized
 from holdfast.control.mail import kept
 from holdfast.control.upkeep.copying import Copies
 from holdfast.control.upkeep.filing import check_files, copy_files
-from holdfast.control.upkeep.transfers import Outcome, Stop, Transfer, stopped, transfer_of
+from holdfast.control.upkeep.transfers import NotTaken, Outcome, Transfer, stopped, transfer_of
 from holdfast.errors import CorruptJournal, StoreError
 from holdfast.journal.chain import revised
 from holdfast.journal.integrity import check_row
 from holdfast.journal.tombstones import is_elsewhere, is_empty, told, tombstone
-from holdfast.model import Kind, NoteKind, Proof, Pruned, RunFilter, RunId, RunRow, Status, WaitKind, WorkerId, reasons
+from holdfast.model import Kind, NoteKind, Proof, Removal, RunFilter, RunId, RunRow, Status, WaitKind, WorkerId, reasons
 from holdfast.model.reasons import Arriving, Frozen, Moved, Moving, Was
 from holdfast.store.contract import Store
 
@@ -58,7 +58,7 @@ class _Progress(Enum):
     opened = "opened"  #: it has opened it; there it lives, or lived
 
 
-class Moves:
+class Mover:
     """Moves runs from `source` to `target`; both are open to write."""
 
     def __init__(self, source: Store, target: Store, *, seize: bool = False) -> None:
@@ -82,7 +82,7 @@ class Moves:
                 await self._open(each)
             for each in shut:
                 await self._empty(each)
-        except (Stop, CorruptJournal) as why_not:
+        except (NotTaken, CorruptJournal) as why_not:
             return [stopped(each, why_not) for each in family]
         return [transfer_of(each, Outcome.moved) for each in shut]
 
@@ -122,7 +122,7 @@ class Moves:
         for row in family:
             if is_empty(row):
                 if isinstance(row.reason, reasons.Pruned) and len(family) == 1:
-                    raise Stop(Outcome.refused, f"what {row.id} did is not in {self._source.url} any more")
+                    raise NotTaken(Outcome.refused, f"what {row.id} did is not in {self._source.url} any more")
                 continue
             whole = await self._copies.sound(self._source, row.id)
             stored = await self._target.run(row.id)
@@ -135,12 +135,12 @@ class Moves:
 
     def _refuse_double(self, row: RunRow, stored: RunRow) -> None:
         if is_elsewhere(stored):
-            raise Stop(
+            raise NotTaken(
                 Outcome.refused,
                 f"{row.id} is in the middle of another move: in {self._target.url} it is {told(stored)}. Finish that "
                 "first, by the same command once more",
             )
-        raise Stop(
+        raise NotTaken(
             Outcome.conflict,
             f"{self._target.url} has it too ({row.id} is {stored.status} there), as a copy of the store would; "
             "nothing was changed",
@@ -148,13 +148,13 @@ class Moves:
 
     def _refuse_held(self, row: RunRow, dead: dict[WorkerId, Proof]) -> None:
         if isinstance(row.reason, Moving | Moved) and row.reason.to != self._target.url:
-            raise Stop(Outcome.refused, f"{row.id} is {told(row)}")
+            raise NotTaken(Outcome.refused, f"{row.id} is {told(row)}")
         if isinstance(row.reason, Arriving):
-            raise Stop(Outcome.refused, f"{row.id} is being moved here; finish that first")
+            raise NotTaken(Outcome.refused, f"{row.id} is being moved here; finish that first")
         if isinstance(row.reason, Frozen):
-            raise Stop(Outcome.refused, f"{row.id} is a frozen copy; --frozen copies it")
+            raise NotTaken(Outcome.refused, f"{row.id} is a frozen copy; --frozen copies it")
         if row.owner is not None and row.owner not in dead and not self._seize:
-            raise Stop(
+            raise NotTaken(
                 Outcome.refused,
                 f"worker {row.owner} has {row.id}, and is alive. Pause the run, stop the worker, or take it away with "
                 "--seize: a call under way is cut off then",
@@ -195,7 +195,7 @@ class Moves:
                 return marked
             found = await self._source.run(row.id)
             if found is None:
-                raise Stop(Outcome.refused, f"{row.id} is not in {self._source.url} any more")
+                raise NotTaken(Outcome.refused, f"{row.id} is not in {self._source.url} any more")
             row = found
         raise StoreError(f"Run {row.id} was changed by others {_ATTEMPTS} times in a row; try again.")
 
@@ -230,7 +230,7 @@ class Moves:
             later = await self._target.records(row.id, after=row.head_seq - 1)
             goes_on = bool(later) and later[0].hash == row.head_hash
         if not goes_on:
-            raise Stop(
+            raise NotTaken(
                 Outcome.conflict,
                 f"{self._target.url} has a {row.id} that does not go on from where it stands in {self._source.url}, "
                 "as a copy of the store would; nothing was changed",
@@ -292,13 +292,13 @@ class Moves:
         stone = row if is_empty(row) else tombstone(row, Moved(self._target.url, now_us()))
         while True:
             (became,) = await self._source.prune([stone], before=None, most=_REMOVED_AT_ONCE, now=now_us())
-            if became is Pruned.gone:
+            if became is Removal.gone:
                 return
-            if became is Pruned.kept:
+            if became is Removal.kept:
                 found = await self._source.run(row.id)
                 if found is not None and isinstance(found.reason, Moved) and stone != found:
                     stone = found  # the same command, given twice, was faster
                     continue
-                raise Stop(
+                raise NotTaken(
                     Outcome.refused, f"{row.id} was changed in {self._source.url} meanwhile; it is in both stores now"
                 )

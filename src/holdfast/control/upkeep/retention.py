@@ -26,7 +26,7 @@ from holdfast.base.telemetry import info, warn
 from holdfast.durations import Duration
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.journal.tombstones import is_empty, tombstone
-from holdfast.model import FINAL, Act, Definition, Pruned, RunId, RunRow, Status, reasons
+from holdfast.model import FINAL, Act, Definition, Removal, RunId, RunRow, Status, reasons
 from holdfast.store.contract import Store
 
 KIND = "retention"
@@ -183,12 +183,12 @@ class _Pruner:
             became = await self._store.prune(stones, before=self._before, most=self._size, now=now)
             took = monotonic_us() - began
             if first:
-                self.kept += became.count(Pruned.kept)
-                removed = [row for row, what in zip(stones, became, strict=True) if what is not Pruned.kept]
+                self.kept += became.count(Removal.kept)
+                removed = [row for row, what in zip(stones, became, strict=True) if what is not Removal.kept]
                 self.runs += len(removed)
                 self.records += sum(row.head_seq for row in removed if row.id in counted)
             first = False
-            stones = [row for row, what in zip(stones, became, strict=True) if what is Pruned.partly]
+            stones = [row for row, what in zip(stones, became, strict=True) if what is Removal.partly]
             if took < _SHORT_US:
                 self._size = min(self._size * 2, _MOST)
             elif took > _LONG_US:

@@ -6,7 +6,7 @@ cannot be taken along.
 
 from __future__ import annotations
 
-from holdfast.control.upkeep.transfers import Outcome, Stop
+from holdfast.control.upkeep.transfers import NotTaken, Outcome
 from holdfast.errors import CorruptJournal
 from holdfast.journal.integrity import is_sound
 from holdfast.model import Message, ThreadId, ThreadRow
@@ -32,7 +32,7 @@ async def copy_thread(source: Store, target: Store, thread_id: ThreadId) -> None
         _check_sound(thread_id, page, known)
         if not await target.put_messages(page, _after(row, page[-1])):
             in_vain += 1  # somebody said something there meanwhile, or copies it too
-    raise Stop(Outcome.refused, f"thread {thread_id} was changed by others {_ATTEMPTS} times in a row; try again")
+    raise NotTaken(Outcome.refused, f"thread {thread_id} was changed by others {_ATTEMPTS} times in a row; try again")
 
 
 def _after(row: ThreadRow, last: Message) -> ThreadRow:
@@ -53,7 +53,7 @@ async def _check_same(source: Store, target: Store, thread_id: ThreadId, *, upto
     ours = await source.messages(thread_id, after=upto - 1, upto=upto)
     theirs = await target.messages(thread_id, after=upto - 1, upto=upto)
     if ours != theirs:
-        raise Stop(
+        raise NotTaken(
             Outcome.conflict,
             f"something else was said in thread {thread_id} in {target.url}, under the same numbers",
         )

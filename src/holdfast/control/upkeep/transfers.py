@@ -32,7 +32,7 @@ class Transfer:
     detail: str = ""
 
 
-class Stop(HoldfastError):
+class NotTaken(HoldfastError):
     """This run is not taken; nothing of it was changed by the step that raises this."""
 
     def __init__(self, outcome: Outcome, detail: str) -> None:
@@ -45,6 +45,6 @@ def transfer_of(row: RunRow, outcome: Outcome) -> Transfer:
     return Transfer(row.id, row.agent, status, outcome)
 
 
-def stopped(row: RunRow, why_not: Stop | CorruptJournal) -> Transfer:
-    outcome = why_not.outcome if isinstance(why_not, Stop) else Outcome.damaged
+def stopped(row: RunRow, why_not: NotTaken | CorruptJournal) -> Transfer:
+    outcome = why_not.outcome if isinstance(why_not, NotTaken) else Outcome.damaged
     return Transfer(row.id, row.agent, row.status, outcome, str(why_not))

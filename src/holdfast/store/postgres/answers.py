@@ -21,7 +21,7 @@ _SPIN_US = 400  # and if it takes longer this time, not for longer than this
 _NEVER_US = 1 << 62
 
 
-class Answers:
+class AnswerTimes:
     """Of one connection."""
 
     def __init__(self, connection: Any) -> None:

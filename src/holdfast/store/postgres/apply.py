@@ -30,7 +30,7 @@ from holdfast.model import (
     reasons,
 )
 from holdfast.store import rows
-from holdfast.store.postgres.answers import Answers
+from holdfast.store.postgres.answers import AnswerTimes
 from holdfast.store.postgres.connection import STATEMENT_S
 from holdfast.store.queries import Queries
 
@@ -80,7 +80,7 @@ class SmallAppends:
     def __init__(self, connection: Any, queries: Queries) -> None:
         self.connection = connection
         self._queries = queries
-        self._answers = Answers(connection)
+        self._answers = AnswerTimes(connection)
         self._prepared: dict[int, Any] = {}
 
     async def append(self, append: Append, *, inline: bool = False) -> bool:

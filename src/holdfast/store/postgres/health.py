@@ -18,7 +18,7 @@ _FEW_CONNECTIONS = 10
 _TABLE = re.compile(r" TABLE \{schema\}\.(\w+) \($", re.MULTILINE)
 
 
-class Facts(NamedTuple):
+class ServerFacts(NamedTuple):
     """Of the server, as this user sees it."""
 
     version: str
@@ -33,7 +33,7 @@ class Facts(NamedTuple):
     standbys: str
 
     @classmethod
-    async def of(cls, connection: Any, queries: Queries, target: Target) -> Facts:
+    async def of(cls, connection: Any, queries: Queries, target: Target) -> ServerFacts:
         return cls(*await connection.fetchrow(queries["server_facts"], target.schema))
 
 
@@ -45,7 +45,7 @@ def durability(fsync: str, full_page_writes: str) -> str:
 
 async def check(connection: Any, queries: Queries, target: Target) -> list[Problem]:
     """Problems; empty when sound."""
-    facts = await Facts.of(connection, queries, target)
+    facts = await ServerFacts.of(connection, queries, target)
     places = []
     losses = []
     if facts.fsync != "on":
@@ -111,7 +111,7 @@ async def largest(connection: Any, queries: Queries, limit: int) -> list[tuple[R
 
 async def statistics(connection: Any, queries: Queries, target: Target) -> dict[str, int | str]:
     """Sizes and versions."""
-    facts = await Facts.of(connection, queries, target)
+    facts = await ServerFacts.of(connection, queries, target)
     runs, records, blobs, mail, workers = await connection.fetchrow(queries["counts"])
     private, cipher = access.privacy(connection)
     return {

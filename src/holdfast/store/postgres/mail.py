@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import CorruptJournal, HoldfastError
-from holdfast.model import Act, Append, Applied, Known, Mail, Outgoing, QuestionState, RunId, RunRow, Sent
+from holdfast.model import Act, Append, Applied, KnownMail, Mail, Outgoing, QuestionState, RunId, RunRow, Sent
 from holdfast.store import rows
 from holdfast.store.carrier import AcceptedMail
 from holdfast.store.mailing import MailBatch, WakeError, decider
@@ -90,7 +90,7 @@ class _MailWrites:
     def __init__(
         self,
         runs: dict[RunId, RunRow | HoldfastError],
-        known: dict[tuple[RunId, str], Known],
+        known: dict[tuple[RunId, str], KnownMail],
         stored: dict[int, int],
         shown: dict[tuple[RunId, str], str],
     ) -> None:
@@ -110,13 +110,13 @@ class _MailWrites:
         again: Sequence[Outgoing],
     ) -> _MailWrites:
         """`again`: those that an earlier commit may have stored."""
-        known: dict[tuple[RunId, str], Known] = {}
+        known: dict[tuple[RunId, str], KnownMail] = {}
         dedups = [(each.mail.run_id, each.mail.dedup) for each in outgoing if each.mail.dedup is not None]
         if dedups:
             for run_id, dedup, *found in await connection.fetch(
                 queries["known_mail"], *zip(*dedups, strict=True), timeout=STATEMENT_S
             ):
-                known[RunId(run_id), dedup] = Known(*found)
+                known[RunId(run_id), dedup] = KnownMail(*found)
         stored: dict[int, int] = {}
         if again:
             very = [

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.errors import UsageError
-from holdfast.model import Append, Ended, Pruned, RunId, RunRow, SchemaStep, Whole
+from holdfast.model import Append, Ended, Removal, RunId, RunRow, SchemaStep, Whole
 from holdfast.store import rows
 from holdfast.store.migrate import migrations
 from holdfast.store.postgres import apply, migrate
@@ -48,15 +48,15 @@ class PostgresRetention:
 
         return await self._database.read(work)
 
-    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Pruned]:
-        async def work(connection: Any, again: bool) -> list[Pruned]:
+    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Removal]:
+        async def work(connection: Any, again: bool) -> list[Removal]:
             await connection.execute(self._queries["begin"], timeout=STATEMENT_S)
             found = await _prune(connection, self._queries, tombstones, before=before, most=most, now=now)
             faults.point("prune.before_commit")
             await connection.execute("COMMIT", timeout=STATEMENT_S)
             return found
 
-        pruned: list[Pruned] = await self._database.write(work, ("", "prune.after_commit"))
+        pruned: list[Removal] = await self._database.write(work, ("", "prune.after_commit"))
         return pruned
 
     async def tombstones(
@@ -143,7 +143,7 @@ class PostgresRetention:
 
 async def _prune(
     connection: Any, queries: Queries, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int
-) -> list[Pruned]:
+) -> list[Removal]:
     wanted = sorted(tombstones, key=lambda row: row.id)
     ids = [row.id for row in wanted]
     await connection.execute(queries["lock_families"], ids, timeout=STATEMENT_S)

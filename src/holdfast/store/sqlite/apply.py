@@ -21,7 +21,7 @@ from holdfast.model import (
     Applied,
     Definition,
     Fence,
-    Known,
+    KnownMail,
     Landing,
     Mail,
     QuestionRow,
@@ -221,10 +221,10 @@ class Transaction:
         self.execute(self._queries["touch_run"], (mail.run_id,))
         return Sent(int(number), is_new=True)
 
-    def known_mail(self, ids: list[tuple[RunId, str]]) -> dict[tuple[RunId, str], Known]:
+    def known_mail(self, ids: list[tuple[RunId, str]]) -> dict[tuple[RunId, str], KnownMail]:
         """The mail that has these dedup ids."""
         found = self.found("known_mail", list(ids))
-        return {(RunId(run_id), dedup): Known(*known) for run_id, dedup, *known in found}
+        return {(RunId(run_id), dedup): KnownMail(*known) for run_id, dedup, *known in found}
 
     def decide_question(
         self,

@@ -21,7 +21,7 @@ def claim_many(
         made = [(i, claim.row.id, claim.row.epoch, owner, claim.row.digest) for i, claim in enumerate(claims)]
         for place in transaction.found("claimed", made):
             won[place] = True
-    room = _Room(transaction, claims, limits)
+    room = _RoomLeft(transaction, claims, limits)
     expected = [rows.claimable_parameters(i, claim) for i, claim in enumerate(claims)]
     fitting = set(transaction.found("claimable", expected))
     taken: dict[RunId, RunRow] = {}  # of several claims of one run, the first that fits is the one
@@ -44,7 +44,7 @@ def _owned(transaction: Transaction, queues: Iterable[str], keys: Iterable[str])
     return counts
 
 
-class _Room:
+class _RoomLeft:
     """How many more runs each queue and key may have owners for."""
 
     def __init__(self, transaction: Transaction, claims: Sequence[Claim], limits: Mapping[str, Limit]) -> None:

@@ -36,7 +36,7 @@ from holdfast.store.sqlite.files import (
 from holdfast.store.sqlite.guard import Held, check_alone, hold, leave_alone, watch_over
 from holdfast.store.sqlite.identity import Identity
 from holdfast.store.sqlite.locks import WorkerLocks
-from holdfast.store.sqlite.lost import Past, check_count, check_past, check_there
+from holdfast.store.sqlite.lost import LeftBehind, check_count, check_past, check_there
 from holdfast.store.sqlite.marks import Mark
 from holdfast.store.sqlite.ops import CallOp
 from holdfast.store.sqlite.owners import Owners
@@ -163,7 +163,7 @@ class Database:
                 close_quietly(connection, checkpoint=False)
         self.bell.open(read_only=False)
 
-    def _check_past(self) -> Past:
+    def _check_past(self) -> LeftBehind:
         return check_past(self.path, self.locks, lambda: self._connect_to_read("immutable=1"))
 
     def _open_to_read(self, loop: asyncio.AbstractEventLoop) -> None:

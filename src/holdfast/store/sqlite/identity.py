@@ -16,7 +16,7 @@ from holdfast.errors import StoreReplaced
 from holdfast.store import forks
 from holdfast.store.sqlite.guard import Held
 from holdfast.store.sqlite.owners import open_unlinked
-from holdfast.store.sqlite.watch import Watch
+from holdfast.store.sqlite.watch import FileWatch
 
 _COPY = 48  # bytes of the header, which is there twice: while they differ it is being written
 _INDEX = struct.Struct("=14x H I I 8x 8s 8x 48x I")
@@ -61,7 +61,7 @@ class Identity:
         self._paths = (path, self._wal, f"{path}-shm") if held is not None else (path,)
         self._known = tuple(map(_look, self._paths))
         self._log = open_unlinked(self._wal, os.O_RDONLY) if held is not None else -1
-        self._watch = Watch(self._wal, path) if held is not None else None
+        self._watch = FileWatch(self._wal, path) if held is not None else None
         self._most = os.stat(path).st_size
 
     @property

@@ -26,7 +26,7 @@ _LOG_HEADER = struct.Struct(">8xI4x8s")  # of which the page size and the salts
 _LOG_HEADER_BYTES, _FRAME_HEADER = 32, 24
 
 
-class Past(NamedTuple):
+class LeftBehind(NamedTuple):
     """What is known of a store that is about to be opened."""
 
     marks: list[Found]
@@ -49,10 +49,10 @@ def check_there(path: str, directory: str) -> None:
         raise _lost(max(found, key=lambda mark: mark.number), f"{path} is {what}", "file back")
 
 
-def check_past(path: str, locks: WorkerLocks, connect: Callable[[], apsw.Connection]) -> Past:
+def check_past(path: str, locks: WorkerLocks, connect: Callable[[], apsw.Connection]) -> LeftBehind:
     """Raise StoreCorrupt if the log has lost commits. `connect` makes a connection that makes no log."""
     if not _size(path):
-        return Past([], None)  # a new file has lost nothing, whatever was here
+        return LeftBehind([], None)  # a new file has lost nothing, whatever was here
     for _ in range(3):
         with contextlib.suppress(apsw.Error, StoreCorrupt):
             return _look(path, locks, connect)
@@ -60,7 +60,7 @@ def check_past(path: str, locks: WorkerLocks, connect: Callable[[], apsw.Connect
     return _look(path, locks, connect)
 
 
-def check_count(path: str, past: Past, connection: apsw.Connection) -> None:
+def check_count(path: str, past: LeftBehind, connection: apsw.Connection) -> None:
     """Raise StoreCorrupt if the database is older than what processes noted that wrote to it."""
     most = max(past.marks, key=lambda mark: mark.number, default=None)
     if most is None or stored_count(connection) >= most.number:
@@ -71,7 +71,7 @@ def check_count(path: str, past: Past, connection: apsw.Connection) -> None:
     raise _lost(most, f"{path} and its -wal are older than what was committed to them")
 
 
-def _look(path: str, locks: WorkerLocks, connect: Callable[[], apsw.Connection]) -> Past:
+def _look(path: str, locks: WorkerLocks, connect: Callable[[], apsw.Connection]) -> LeftBehind:
     wal = f"{path}-wal"
     found = marks(locks.directory)
     log = _length_of(wal) if locks.any_alive() else check_wal(wal)
@@ -81,7 +81,7 @@ def _look(path: str, locks: WorkerLocks, connect: Callable[[], apsw.Connection])
                 mark,
                 f"{wal} is cut short: {log.frames} of the {mark.frames} frames that were committed to it can be read",
             )
-    past = Past(found, log)
+    past = LeftBehind(found, log)
     if found and log is None:
         connection = connect()
         try:

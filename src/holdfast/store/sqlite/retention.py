@@ -12,7 +12,7 @@ import apsw
 
 from holdfast.base import system
 from holdfast.errors import StoreError, UsageError
-from holdfast.model import Append, Ended, Pruned, RunId, RunRow, SchemaStep, Whole
+from holdfast.model import Append, Ended, Removal, RunId, RunRow, SchemaStep, Whole
 from holdfast.store import migrate, rows
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import reads
@@ -55,7 +55,7 @@ class SqliteRetention:
 
         return await self._database.read(work)
 
-    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Pruned]:
+    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Removal]:
         return await self._database.write(
             lambda transaction, _: _prune(transaction, tombstones, before=before, most=most, now=now), _PRUNE_POINTS
         )
@@ -129,7 +129,7 @@ def _rows(connection: apsw.Connection, name: str, parameters: Any) -> list[list[
 
 def _prune(
     transaction: Transaction, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int
-) -> list[Pruned]:
+) -> list[Removal]:
     wanted = list(tombstones)
     if before is not None:
         which = {"ids": json.dumps([row.id for row in wanted]), "before": before}

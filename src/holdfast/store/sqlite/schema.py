@@ -14,7 +14,7 @@ from holdfast.store import migrate
 from holdfast.store.queries import load_queries
 
 
-class Part(NamedTuple):
+class SchemaPart(NamedTuple):
     """A table, index, view or trigger; `about`: the table that it belongs to."""
 
     kind: str
@@ -46,5 +46,5 @@ def problems(connection: apsw.Connection) -> list[str]:
     return [f"{each}; {advice}" for each in told]
 
 
-def _parts(connection: apsw.Connection) -> list[Part]:
-    return [Part(*row) for row in connection.execute(load_queries("sqlite")["schema_parts"])]
+def _parts(connection: apsw.Connection) -> list[SchemaPart]:
+    return [SchemaPart(*row) for row in connection.execute(load_queries("sqlite")["schema_parts"])]

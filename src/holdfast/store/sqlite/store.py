@@ -31,10 +31,10 @@ from holdfast.model import (
     Message,
     Outgoing,
     Proof,
-    Pruned,
     QuestionRow,
     QuestionState,
     Record,
+    Removal,
     RunFilter,
     RunId,
     RunRow,
@@ -412,7 +412,7 @@ class SqliteStore:
     async def ended_agents(self) -> list[str]:
         return await self._retention.ended_agents()
 
-    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Pruned]:
+    async def prune(self, tombstones: Sequence[RunRow], *, before: int | None, most: int, now: int) -> list[Removal]:
         return await self._retention.prune(tombstones, before=before, most=most, now=now)
 
     async def tombstones(

@@ -30,7 +30,7 @@ _QUESTIONS = 100  # that are remembered; a worker has about ten
 _FEW = 100  # definitions in an answer that is kept
 
 
-class Answers:
+class KeptAnswers:
     """What was answered since the last commit."""
 
     def __init__(self) -> None:
@@ -56,11 +56,11 @@ class Sweeps:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._answers = Answers()
+        self._answers = KeptAnswers()
 
     def forget(self) -> None:
         """What was answered is of a file that is closed by now."""
-        self._answers = Answers()
+        self._answers = KeptAnswers()
 
     async def _ask(
         self, question: Hashable, work: Callable[[apsw.Connection], tuple[T, int]], *, now: int = _NEVER

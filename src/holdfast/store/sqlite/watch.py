@@ -27,7 +27,7 @@ _OVERLAY = 0x794C7630  # of which a file lies in another file system, where it m
 _OWN = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0xF2F52010, 0x2FC12FC1, _OVERLAY})
 
 
-class Watch:
+class FileWatch:
     """The file that a path names now, and the length of another one (`measured`)."""
 
     def __init__(self, path: str, measured: str | None = None) -> None:

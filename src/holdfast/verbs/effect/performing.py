@@ -31,7 +31,7 @@ from holdfast.running.raising import raised
 from holdfast.running.scopes import Scope, StepInfo, where
 from holdfast.running.sealing import SEALED, reason_for
 from holdfast.verbs.effect.intents import doubt_of, intent_text
-from holdfast.verbs.effect.rules import Definition
+from holdfast.verbs.effect.rules import RuledEffect
 from holdfast.verbs.effect.settling import EffectEnd, Settling, failed, stored
 from holdfast.verbs.effect.transactions import transact
 
@@ -55,7 +55,7 @@ class EffectCall(DurableCall[Any]):
 
     def __init__(
         self,
-        definition: Definition,
+        definition: RuledEffect,
         scope: Scope,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

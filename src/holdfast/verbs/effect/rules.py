@@ -11,7 +11,7 @@ from holdfast.running.bodies import Body
 from holdfast.running.options import Options
 
 
-class Definition(Protocol):
+class RuledEffect(Protocol):
     """An effect with its options."""
 
     name: str
@@ -23,7 +23,7 @@ class Definition(Protocol):
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]: ...
 
-    def taking_back(self, idempotency_key: str) -> Definition: ...
+    def taking_back(self, idempotency_key: str) -> RuledEffect: ...
 
 
 @mutable
@@ -35,4 +35,4 @@ class Rules:
     is_transaction: bool = False  #: it changes the user's own tables, next to the runs
     is_closure: bool = False  #: it acts on what it closes over, which recorded arguments would not change
     verify: Body | None = None
-    undo: Definition | None = None
+    undo: RuledEffect | None = None

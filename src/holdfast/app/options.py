@@ -13,7 +13,7 @@ from holdfast.version import VERSION
 
 
 @data
-class Plan:
+class AppOptions:
     """Which runs an app executes, and how many at once; without agents it is a client."""
 
     agents: tuple[Agent[..., Any], ...]
