@@ -47,7 +47,7 @@ def cut_at(source: Path, target: Path, run_id: str, *, seq: int) -> None:
     with apsw.Connection(str(target)) as connection:
         connection.execute("DELETE FROM records WHERE run_id = ? AND seq > ?", (run_id, seq))
         connection.execute(
-            "UPDATE runs SET status = ?, reason = ?, wake_at = 0, generation = ?, epoch = ?, head_seq = ?, "
+            "UPDATE runs SET status = ?, reason = ?, wake_at = 0, turn = ?, epoch = ?, head_seq = ?, "
             "head_hash = ?, summary = ?, digest = ?, owner = NULL, claims = 0 WHERE id = ?",
             (
                 changed.status.value,
