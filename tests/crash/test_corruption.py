@@ -144,9 +144,9 @@ def content(path: Path) -> list[object] | None:
     """What is stored and checked, read without any of our code; None if SQLite itself cannot read it."""
     connection = apsw.Connection(str(path))
     try:
-        runs = "thread_id, agent, nonce, parent_id, created_at, status, generation, epoch, head_seq, head_hash, digest"
+        runs = "thread_id, agent, nonce, parent_id, created_at, status, turn, epoch, head_seq, head_hash, digest"
         # Without the first part of the key: SQLite reads on over a changed one, and no value is different.
-        records = "seq, epoch, generation, key, kind, name, attempt, tick, at, took, args_digest, args, payload, hash"
+        records = "seq, epoch, turn, key, kind, name, attempt, tick, at, took, args_digest, args, payload, hash"
         queries = [
             f"SELECT {runs} FROM runs",
             f"SELECT {records} FROM records",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.control.upkeep import filing
 from holdfast.errors import RunMoved
 from holdfast.model import RunId
 from tests.cli.commands import Commands
@@ -148,5 +149,37 @@ def test_files_come_along_and_stay_when_the_original_is_pruned(tmp_path: Path, c
             assert put_out(await fork.artifacts()) == [("letter", 1, "stored"), ("letter", 2, "stored")]
         async with hf.connect(bundle) as app:
             assert put_out(await app.get("original").artifacts()) == [("letter", 1, "stored")]
+
+    asyncio.run(asyncio.wait_for(live(), 60))
+
+
+def test_files_of_a_fork_that_nobody_made_are_pruned(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever made it was killed before the commit."""
+
+    async def live() -> None:
+        async with hf.connect(url, agents=[author]) as app:
+            run = await app.start(author(1), id="original")
+            await waiting(run)
+            store = app._here.store
+
+            async def chunks() -> list[str]:
+                return await store.chunk_page(RunId("fork"), after="", limit=10)
+
+            async def killed(*_: object) -> None:
+                raise KeyboardInterrupt
+
+            for patience_us in (86_400_000_000, -1):
+                with monkeypatch.context() as patched:
+                    patched.setattr(filing, "_PATIENCE_US", patience_us)
+                    patched.setattr(store, "put", killed)
+                    with pytest.raises(KeyboardInterrupt):
+                        await run.fork(id="fork")
+                await app.prune(older_than=timedelta(0))
+                assert bool(await chunks()) is (patience_us > 0), "it may be under way, or not any more"
+            monkeypatch.setattr(filing, "_PATIENCE_US", -1)
+            fork = await run.fork(id="fork")
+            await app.prune(older_than=timedelta(0))
+            assert await chunks()
+            assert [each.state.value for each in await fork.artifacts() if each.name == "letter"] == ["stored"]
 
     asyncio.run(asyncio.wait_for(live(), 60))

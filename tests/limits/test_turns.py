@@ -6,8 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import holdfast as hf
 from holdfast.control.plans import change_plan
+from holdfast.journal.checkpoints import Past
 from holdfast.model import RunId
 from tests.workers import asked, until
 
@@ -56,3 +59,60 @@ def test_a_turn_begins_with_the_plan_and_what_guards_found_before_it(tmp_path: P
             assert [[each["now"] for each in receipt.gap] for receipt in await run.receipts()] == [["two"]]
 
     asyncio.run(story())
+
+
+@hf.step
+async def write(place: hf.Workspace, name: str) -> list[str]:
+    (place.path / name).write_text(name)
+    return sorted(each.name for each in place.path.iterdir())
+
+
+@hf.agent(budget=hf.Budget(steps=3), signals=[hf.Signal("go", int)])
+async def keeps() -> list[Any]:
+    place = await hf.workspace("place")
+    if place.version == 0:  # on each replay too, whatever was left in it since
+        await write(place, "first")
+    async for state in hf.turns({"seen": [place.version]}):
+        turn = hf.this_run().turn
+        if turn in (1, 5):
+            state["seen"].append(len(await write(place, f"{turn}")))
+        state["seen"].append(place.version)
+        await hf.receive(("go", int))
+        state["seen"].append(place.version)
+        if turn == 5:
+            return state["seen"] + await write(place, "last")
+    raise AssertionError
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_turn_begins_with_the_workspaces_and_the_budget_that_earlier_ones_left(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = str(tmp_path / "a.db") if store == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+    async def life(story: Any) -> Any:
+        async with hf.connect(url, agents=[keeps]) as app:
+            return await story(app)
+
+    async def begin(app: hf.Holdfast) -> None:
+        run = await app.start(keeps(), id="run")
+        for turn in range(1, 5):
+            await until(run, "waiting")
+            await run.send("go", turn)
+        await until(run, "waiting")  # in turn 5
+
+    async def end(app: hf.Holdfast) -> Any:
+        run = app.get("run")
+        ((head, _),) = await app._store.checkpoints(RunId("run"), turn=5)
+        past = Past.read(head)
+        assert (past.budget, (past.workspaces or {})["place"]["version"]) == ({"steps": 3}, 2)
+        await run.resume()
+        await run.send("go", 5)
+        await until(run, "blocked")
+        fork = await run.fork(turn=5)
+        assert (await fork.info()).budget == {"steps": 3}
+        await run.resume(budget=hf.Budget(steps=9))
+        return await run.result(timeout=60)
+
+    asyncio.run(life(begin))
+    assert asyncio.run(life(end)) == [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, "1", "5", "first", "last"]

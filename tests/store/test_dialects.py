@@ -34,8 +34,8 @@ POSTGRES = {
     "the server, its settings and who may create in its schemas": "creators durability server_facts",
     "migrations of a schema that others may be using": "create_schema has_schema lock_migrating",
 }
-#: Functions that only older code calls.
-SUPERSEDED = {"append_1", "claim_1", "deliver_1"}
+#: Functions that others took the places of.
+SUPERSEDED = {"append_1", "append_2", "claim_1", "claim_2", "create_1", "deliver_1", "deliver_2"}
 #: Queries that take another number of parameters: SQLite's, PostgreSQL's.
 PARAMETERS = {
     "the oldest code that may work with it: a SQLite file is opened by one version at a time": {

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import apsw
 
+from holdfast.base.config import Settings
 from holdfast.codec.fastjson import encode
 from holdfast.journal.chain import revised
 from holdfast.journal.checkpoints import Past
-from holdfast.model import CUT, Cut, Kind, Record, Status, reasons
+from holdfast.journal.trees import WORKSPACES, workspaces_in
+from holdfast.model import CUT, Cut, Kind, Record, RunFilter, Status, reasons
+from holdfast.store import open_store
 from holdfast.testing.reading import read_run
+from holdfast.testing.samples import opened
 from tests.crash.agents import World
 
 
@@ -22,7 +26,9 @@ def cut_at(source: Path, target: Path, run_id: str, *, seq: int) -> None:
     row, records = read_run(str(source), run_id)
     kept = records[:seq]
     heads = [record for record in kept if record.kind == Kind.checkpoint]
-    summary = {name: value for name, value in row.summary.items() if name != CUT}
+    summary = {name: value for name, value in row.summary.items() if name not in (CUT, WORKSPACES)}
+    if found := workspaces_in(kept):
+        summary[WORKSPACES] = found
     if heads:
         before, head = records[heads[0].seq - 2], heads[-1]
         cut = Cut(before.seq, before.hash, head.seq, records[head.seq - 2].hash, Past.read(head).mail)
@@ -47,7 +53,7 @@ def cut_at(source: Path, target: Path, run_id: str, *, seq: int) -> None:
     with apsw.Connection(str(target)) as connection:
         connection.execute("DELETE FROM records WHERE run_id = ? AND seq > ?", (run_id, seq))
         connection.execute(
-            "UPDATE runs SET status = ?, reason = ?, wake_at = 0, generation = ?, epoch = ?, head_seq = ?, "
+            "UPDATE runs SET status = ?, reason = ?, wake_at = 0, turn = ?, epoch = ?, head_seq = ?, "
             "head_hash = ?, summary = ?, digest = ?, owner = NULL, claims = 0 WHERE id = ?",
             (
                 changed.status.value,
@@ -62,6 +68,19 @@ def cut_at(source: Path, target: Path, run_id: str, *, seq: int) -> None:
             ),
         )
     connection.close()
+
+
+async def put_elsewhere(source: Path, url: str) -> None:
+    """Have the runs of a store in another one, as they are."""
+    settings = Settings()
+    async with (
+        opened(lambda: open_store(str(source), settings=settings)) as here,
+        opened(lambda: open_store(url, settings=settings)) as there,
+    ):
+        for row in reversed(await here.runs(RunFilter(limit=100))):
+            whole = await here.whole(row.id)
+            assert whole is not None
+            await there.put(whole)
 
 
 def worlds_at(folder: Path, records: list[Record], *, seq: int) -> Iterator[list[str]]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import holdfast as hf
+from holdfast.testing.survival import FOLDER
 from tests.crash.agents import act, ledger, look, post
 
 word = hf.Signal("word", str)
@@ -142,14 +146,14 @@ async def child(n: int) -> int:
 
 @hf.agent
 async def awaits_later(n: int) -> State:
-    """A child that is started in turn 2 and awaited in turn 4 by its token; one that is awaited at once."""
+    """A child that is started in turn 2 and awaited in turn 5 by its token; one that is awaited at once."""
     async for state in hf.turns(State(n)):
         turn = hf.this_run().turn
         if turn == 2:
             state.child = (await hf.start(child(20))).token
         if turn == 3:
             note(state, await child(30))
-        if turn == 4:
+        if turn == 5:
             note(state, await hf.get(state.child).result())
             state.child = ""
             return state
@@ -194,6 +198,114 @@ async def takes_back(n: int) -> State:
         numbers.append(max(numbers) + 1)
         if len(numbers) == 5:
             return State(seen=[str(each) for each in numbers])
+    raise AssertionError
+
+
+@hf.step(raises=ValueError)
+async def mended(n: int) -> int:
+    """What does not work before somebody has mended it."""
+    with ledger.step():
+        if n < 0 or (n == 3 and not Path(os.environ[FOLDER], "mended").exists()):
+            raise ValueError(f"no {n}")
+        return n
+
+
+@hf.agent
+async def is_retried(n: int) -> State:
+    """It fails in turn 4; one of the same name failed before the loop, and was caught."""
+    try:
+        await mended(-1)
+    except ValueError as error:
+        await post(len(str(error)))
+    async for state in hf.turns(State(n)):
+        note(state, await mended(state.n))
+        await post(state.n + 10)
+        state.n += 1
+        if state.n == 5:
+            return state
+    raise AssertionError
+
+
+@hf.agent
+async def is_told(n: int) -> State:
+    """People interrupt it, pause it or cancel it wherever it is; then it cleans up."""
+    try:
+        async for state in hf.turns(State(n)):
+            await post(state.n)
+            state.n += 1
+            if state.n == 4:
+                return state
+    except asyncio.CancelledError:
+        await post(99)
+        raise
+    raise AssertionError
+
+
+@is_told.on_interrupt
+async def reply(message: str, line: hf.MainLine) -> str:
+    await look(7)
+    return f"{message} {line.state is None or 0 <= line.state.n <= 4}"
+
+
+@hf.step
+async def write(place: hf.Workspace, n: int) -> int:
+    (place.path / f"{n}").write_text(f"{n}")
+    return len(list(place.path.iterdir()))
+
+
+@hf.agent(budget=hf.Budget(steps=100))
+async def keeps_files(n: int) -> State:
+    """A workspace that the prologue and some turns change, and that the code asks for its version."""
+    place = await hf.workspace("place")
+    if place.version == 0:
+        await write(place, 0)
+    async for state in hf.turns(State(n)):
+        note(state, place.version)
+        if hf.this_run().turn in (1, 4):
+            note(state, await write(place, hf.this_run().turn))
+            note(state, place.version)
+        await post(state.n)
+        state.n += 1
+        if state.n == 5:
+            return state
+    raise AssertionError
+
+
+@dataclass
+class Renamed:
+    """A state as later code has it."""
+
+    number: int
+    heard: list[str] = field(default_factory=list)
+
+
+def renamed(stored: dict[str, Any]) -> Renamed:
+    return Renamed(stored["n"], stored["seen"])
+
+
+CHANGED = "HOLDFAST_TEST_CHANGED"  #: in the environment: the code of `changes` is another one
+
+
+@hf.agent(signals=[word])
+async def changes(n: int) -> list[str]:
+    """Later code: without an effect of the prologue, with patches before the loop and in it, and with another state."""
+    if CHANGED not in os.environ:
+        await post(900)
+        await look(1)
+        async for state in hf.turns(State(n)):
+            state.seen.append(await hf.receive(word))
+            await post(len(state.seen))
+        raise AssertionError
+    if hf.patched("new"):
+        await post(901)
+    await look(1)
+    async for later in hf.turns(Renamed(n), migrate=renamed):
+        later.heard.append(f"{await hf.receive(word)} {hf.patched('new')}")
+        if hf.patched("new"):
+            await post(700 + len(later.heard))
+        await post(len(later.heard))
+        if len(later.heard) == 4:
+            return later.heard
     raise AssertionError
 
 

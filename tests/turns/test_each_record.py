@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast as hf
+from holdfast.model import NoteKind
 from holdfast.testing import check_history
 from holdfast.testing.ledger import VARIABLE
+from holdfast.testing.postgres import Databases
 from holdfast.testing.reading import read_run
 from holdfast.testing.survival import FOLDER
 from tests.crash.agents import World
+from tests.eventually import eventually
 from tests.turns import loops
-from tests.turns.cutting import cut_at, worlds_at
+from tests.turns.cutting import cut_at, put_elsewhere, worlds_at
 
 RUN = "r"
 
@@ -26,43 +31,173 @@ CASES: dict[str, tuple[hf.Call[Any], list[tuple[Any, Any]]]] = {
     "awaits later": (loops.awaits_later(0), []),
     "listens": (loops.listens(0), [(loops.word, "a"), (loops.other, 5), (loops.other, 6), (loops.word, "last")]),
     "takes back": (loops.takes_back(1), []),
+    "is retried": (loops.is_retried(0), []),
+    "keeps files": (loops.keeps_files(0), []),
+    "is told": (loops.is_told(0), []),
     "reducer": (loops.total(0), [("event", 3), ("event", 4), ("event", 0)]),
 }
 FIRST = ("effects", "listens")
-AGENTS = [loops.child, *(call.agent for call, _ in CASES.values())]
+PROVED = [n if n in FIRST else pytest.param(n, marks=pytest.mark.prove) for n in CASES]
+CHANGES = loops.changes(0)
+AGENTS = [loops.child, loops.changes, *(call.agent for call, _ in CASES.values())]
+
+Deed = Callable[[hf.Run[Any]], Awaitable[object]]
+Outcome = tuple[Any, list[tuple[str, object, str]]]
 
 
-def live(url: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[tuple[str, object, str]]]:
-    """How it ends, and what happened outside, each once."""
-    monkeypatch.setenv(FOLDER, str(url.parent))
-    monkeypatch.setenv(VARIABLE, str(url.parent / "ledger.jsonl"))
-    call, said = CASES[name]
-
-    async def go() -> Any:
-        async with hf.connect(str(url), agents=AGENTS) as app:
-            run = await app.start(call, id=RUN)
-            for number, (signal, value) in enumerate(said):
-                await run.send(signal, value, dedup=f"said-{number}")
-            return await run.result(timeout=20)
-
-    result = asyncio.run(go())
-    return result, list(dict.fromkeys(World(url.parent).acts()))
+async def nothing(run: hf.Run[Any]) -> None:
+    pass
 
 
-@pytest.mark.parametrize("name", [n if n in FIRST else pytest.param(n, marks=pytest.mark.prove) for n in CASES])
+async def interrupt(run: hf.Run[Any]) -> None:
+    with contextlib.suppress(hf.RunFinished):  # it may be over by then
+        assert await run.interrupt("well?") == "well? True"
+
+
+async def pause(run: hf.Run[Any]) -> None:
+    await run.pause()
+    await run.resume()
+
+
+class Lives:
+    """Lives of one program: the whole one, and those that begin with a part of its journal."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, databases: Databases | None = None) -> None:
+        self.whole = folder / "whole" / "store.db"
+        self.whole.parent.mkdir()
+        self._folder = folder
+        self._monkeypatch = monkeypatch
+        self._databases = databases
+
+    def first(self, name: str) -> Outcome:
+        return self._live(str(self.whole), self.whole.parent, *CASES[name])
+
+    def _live(
+        self, url: str, folder: Path, call: hf.Call[Any], said: list[tuple[Any, Any]], deed: Deed = nothing
+    ) -> Outcome:
+        """How it ends, and what happened outside, each once."""
+        self._monkeypatch.setenv(FOLDER, str(folder))
+        self._monkeypatch.setenv(VARIABLE, str(folder / "ledger.jsonl"))
+
+        async def go() -> Any:
+            async with hf.connect(url, agents=AGENTS) as app:
+                run = await app.start(call, id=RUN)
+                for number, (signal, value) in enumerate(said):
+                    await run.send(signal, value, dedup=f"said-{number}")
+                await deed(run)
+                try:
+                    return await run.result(timeout=60)
+                except hf.RunCancelled:
+                    return None
+                except hf.RunFailed:
+                    (folder / "mended").touch()
+                    await run.retry()
+                    return await run.result(timeout=60)
+
+        result = asyncio.run(go())
+        return result, list(dict.fromkeys(World(folder).acts()))
+
+    def again(self, name: str, seq: int, deed: Deed = nothing) -> list[Outcome]:
+        """The lives that begin with so many records: an effect that was under way has happened, or has not."""
+        call, said = (CHANGES, WORDS) if name == "changes" else CASES[name]
+        found: list[Outcome] = []
+        _, records = read_run(str(self.whole), RUN)
+        for number, world in enumerate(worlds_at(self.whole.parent, records, seq=seq)):
+            cut = self._folder / f"{seq}-{number}" / "store.db"
+            cut_at(self.whole, cut, RUN, seq=seq)
+            World(cut.parent).path.write_text("".join(f"{line}\n" for line in world))
+            url = str(cut)
+            if self._databases is not None:
+                url = self._databases.fresh()
+                asyncio.run(put_elsewhere(cut, url))
+            found.append(self._live(url, cut.parent, call, said, deed))
+            assert list(check_history(url)) == [], f"after record {seq}, {number}"
+        return found
+
+
+def check_each(lives: Lives, name: str, deed: Deed = nothing) -> None:
+    expected = lives.first(name)
+    row, records = read_run(str(lives.whole), RUN)
+    assert row.turn >= 2
+    for seq in range(2, len(records)):
+        if records[seq - 1].name == NoteKind.workspace:
+            continue  # its outcome is in the same append
+        for found in lives.again(name, seq, deed):
+            assert found == expected, f"after record {seq} ({records[seq - 1]})"
+
+
+@pytest.mark.parametrize("name", PROVED)
 def test_a_run_goes_on_after_each_record_as_if_it_had_never_stopped(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = tmp_path / "whole" / "store.db"
-    url.parent.mkdir()
-    expected = live(url, name, monkeypatch)
-    row, records = read_run(str(url), RUN)
-    assert row.turn >= 2
-    for seq in range(2, len(records)):
-        for number, world in enumerate(worlds_at(url.parent, records, seq=seq)):
-            again = tmp_path / f"{seq}-{number}" / "store.db"
-            cut_at(url, again, RUN, seq=seq)
-            World(again.parent).path.write_text("".join(f"{line}\n" for line in world))
-            found = live(again, name, monkeypatch)
-            assert found == expected, f"after record {seq} ({records[seq - 1]}), {number}"
-            assert list(check_history(str(again))) == []
+    check_each(Lives(tmp_path, monkeypatch), name)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", CASES)
+def test_so_it_does_on_postgresql(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_databases: Databases
+) -> None:
+    check_each(Lives(tmp_path, monkeypatch, postgres_databases), name)
+
+
+# what people do to it, wherever it is; the head of a turn too
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("deed", [interrupt, pause])
+def test_who_interrupts_or_pauses_it_changes_nothing(
+    deed: Deed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_each(Lives(tmp_path, monkeypatch), "is told", deed)
+
+
+@pytest.mark.prove
+def test_who_cancels_it_has_it_clean_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lives = Lives(tmp_path, monkeypatch)
+    _, whole = lives.first("is told")
+    for seq in range(2, len(read_run(str(lives.whole), RUN)[1])):
+        for result, acts in lives.again("is told", seq, lambda run: run.cancel()):
+            values = [value for _, value, _ in acts]
+            assert result is None or values == [value for _, value, _ in whole], "it was over before"
+            posted = [value for value in values if value != 99]
+            assert posted == [*range(len(posted))], (seq, values)
+            assert values.count(99) <= 1
+
+
+# other code
+
+
+WORDS: list[tuple[Any, Any]] = [(loops.word, each) for each in ("a", "b", "c", "d")]
+
+
+@pytest.mark.prove
+def test_other_code_goes_on_after_each_record_as_if_it_had_never_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An effect of the prologue is gone, there are patches before the loop and in it, the state has another shape."""
+    lives = Lives(tmp_path, monkeypatch)
+
+    async def begin() -> None:
+        async with hf.connect(str(lives.whole), agents=AGENTS) as app:
+            run = await app.start(CHANGES, id=RUN)
+            await run.send(loops.word, "a", dedup="said-0")
+
+            async def is_in_turn_two() -> bool:
+                info = await run.info()
+                return info.status is hf.Status.waiting and read_run(str(lives.whole), RUN)[0].turn == 2
+
+            await eventually(is_in_turn_two)
+
+    monkeypatch.setenv(FOLDER, str(lives.whole.parent))
+    monkeypatch.setenv(VARIABLE, str(lives.whole.parent / "ledger.jsonl"))
+    asyncio.run(begin())
+    old = len(read_run(str(lives.whole), RUN)[1])
+    monkeypatch.setenv(loops.CHANGED, "1")
+    expected = lives._live(str(lives.whole), lives.whole.parent, CHANGES, WORDS)
+    assert expected[0] == ["a", "b True", "c True", "d True"], "nothing but its wait was recorded of the second turn"
+    assert [value for _, value, _ in expected[1]] == [900, 1, 702, 2, 703, 3, 704, 4], "901 stands before the loop"
+    for seq in range(old, len(read_run(str(lives.whole), RUN)[1])):
+        for found in lives.again("changes", seq):
+            assert found == expected, f"after record {seq}"

@@ -12,6 +12,7 @@ import pydantic
 import pytest
 
 import holdfast as hf
+from tests.turns import loops
 from tests.turns.stage import RUN, Stage, word
 
 log: list[str] = []
@@ -157,13 +158,13 @@ def test_the_turn_is_known_inside(stage: Stage) -> None:
     assert stage.go(knows()) == [0, 3]
 
 
-def test_a_run_that_failed_in_a_turn_is_retried_in_that_turn(stage: Stage) -> None:
+def test_a_run_that_failed_in_its_fourth_turn_is_retried_in_that_turn(stage: Stage) -> None:
     broken = True
 
     @hf.step(raises=ValueError)
     async def stumble(n: int) -> int:
         log.append(f"stumble {n}")
-        if n < 0 or (n == 2 and broken):
+        if n < 0 or (n == 3 and broken):
             raise ValueError(f"no {n}")
         return n
 
@@ -180,7 +181,7 @@ def test_a_run_that_failed_in_a_turn_is_retried_in_that_turn(stage: Stage) -> No
         raise AssertionError
 
     assert stage.go(stumbles()).status is hf.Status.failed
-    assert log == ["stumble -1", "think no -1", "stumble 0", "stumble 1", "stumble 2"]
+    assert log == ["stumble -1", "think no -1", "stumble 0", "stumble 1", "stumble 2", "stumble 3"]
     broken = False
     log.clear()
 
@@ -190,7 +191,7 @@ def test_a_run_that_failed_in_a_turn_is_retried_in_that_turn(stage: Stage) -> No
             return await app.get(RUN, stumbles).result()
 
     assert asyncio.run(retried()) == ["0", "1", "2", "3"]
-    assert log == ["stumble 2", "stumble 3"]
+    assert log == ["stumble 3"]
 
 
 def test_an_interrupt_is_told_the_state_and_a_pause_holds_at_the_head(stage: Stage) -> None:
@@ -312,6 +313,11 @@ def test_a_loop_where_none_can_be_is_refused_with_its_place(stage: Stage, body: 
     refused = stage.look_failed(hf.agent(name="refused")(body)())
     assert said in refused
     assert f"{Path(__file__).name}:" in refused
+
+
+def test_the_code_of_a_reducer_is_the_file_that_it_is_written_in() -> None:
+    assert loops.total._source == loops.child._source == str(Path(loops.__file__).resolve())
+    assert loops.total._code == loops.child._code
 
 
 def test_outside_of_a_run_there_are_no_turns() -> None:

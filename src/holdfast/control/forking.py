@@ -17,9 +17,10 @@ from holdfast.base.ids import new_run_ids
 from holdfast.codec.fastjson import decode, encode
 from holdfast.control.actors import actor, way
 from holdfast.control.remembering import remember
-from holdfast.control.upkeep.filing import copy_files
+from holdfast.control.upkeep.filing import files_are_forked, fork_files
 from holdfast.errors import ConflictingStart, RunNotFound, UsageError
 from holdfast.journal.blobs import blob_in, spilled, texts_of, with_bases
+from holdfast.journal.blocks import source_in
 from holdfast.journal.chain import Draft, draft, seal_row
 from holdfast.journal.forks import (
     FORKED,
@@ -50,6 +51,7 @@ from holdfast.model import (
     Whole,
     checked_id,
 )
+from holdfast.model.budgets import BUDGET
 from holdfast.store.contract import Store
 
 _STATE = ""  #: instead of a call's key
@@ -83,13 +85,16 @@ async def fork(store: Store, whole: Whole, how: Branching, *, by: str | None, no
     part = part_for(whole, how)
     ids = _Ids.of(whole.row, how)
     marks: dict[str, str] = {}
+    has_files = False
     if await store.run(ids.run) is None:  # before anything names them there
-        await copy_files(store, whole.row.id, store, as_id=ids.run)
+        has_files = await fork_files(store, whole.row.id, ids.run)
         marks = await remember(store, whole, part, thread_id=ids.thread)
     new = _new(whole, part, how, ids=ids, marks=marks, by=actor(by), note=note)
     faults.point("fork.before_commit")
     stored = await store.put(new)
     faults.point("fork.after_commit")
+    if has_files:
+        await files_are_forked(store, ids.run)
     if stored.nonce != new.row.nonce:
         await _check_same(store, stored, new)
     return stored
@@ -189,7 +194,7 @@ def _new(
         head_seq=len(records),
         head_hash=records[-1].hash,
         input_digest=row.input_digest,
-        summary=_summary(row, part) | _workspaces(whole, part) | ({} if cut_at is None else {CUT: cut_at.plain()}),
+        summary=_summary(whole, part) | ({} if cut_at is None else {CUT: cut_at.plain()}),
         owner=None,
         claims=0,
         mail=row.mail,  # the numbers go on: those that the copied part has consumed are not given out again
@@ -234,6 +239,7 @@ def _created(
         **{name: said[name] for name in ("version", "defaults", "outside") if name in said},
         "thread": thread_id,
         "code": code_at(whole.records, part.at),
+        "source": source_in(whole.records),
         "parent": None,
         "tags": said.get("tags", {}),
         FORKED: origin,
@@ -244,9 +250,11 @@ def _created(
     )
 
 
-def _summary(row: RunRow, part: ForkedPart) -> dict[str, Any]:
-    """What the row says of the copied part: how much that was, and what the code may ask for."""
-    summary: dict[str, Any] = {name: row.summary[name] for name in (TAGS, SCHEDULED_AT) if name in row.summary}
+def _summary(whole: Whole, part: ForkedPart) -> dict[str, Any]:
+    """What the row says of the copied part: how much that was, what the code may ask for, and what binds it."""
+    said = whole.row.summary
+    summary: dict[str, Any] = {name: said[name] for name in (TAGS, SCHEDULED_AT) if name in said}
+    summary |= _workspaces(whole, part) | _budget(whole, part)
     summary[UNBEGUN] = True
     effects = {r.key for r in part.records if r.kind == Kind.intent}
     children = {r.key for r in part.records if r.kind == Kind.child}
@@ -265,6 +273,12 @@ def _workspaces(whole: Whole, part: ForkedPart) -> dict[str, Any]:
     """Which version its workspaces were at the point, whichever turn left it."""
     found = workspaces_in(r for r in whole.records if r.seq <= part.at)
     return {WORKSPACES: found} if found else {}
+
+
+def _budget(whole: Whole, part: Part) -> dict[str, Any]:
+    """The limits that it had at the point: they are the fork's own from there on."""
+    said = [r for r in whole.records[: part.at] if r.kind == Kind.noted and r.name == NoteKind.budget]
+    return {BUDGET: decode(said[-1].payload or "{}")["limit"]} if said else {}
 
 
 def _spilled(results: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[str, bytes]]]:

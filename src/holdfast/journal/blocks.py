@@ -19,9 +19,12 @@ _SHOWN: Final = 10  #: calls that the code made, of those that are listed
 
 
 def source_in(records: Sequence[Record]) -> str | None:
-    """The file that a run was last executed from: to be named, not to be loaded, since a store is only data."""
+    """The file that a run was last executed from: to be named, not to be loaded, since a store is only data.
+
+    A fork that nobody has executed yet has that of the original.
+    """
     for record in reversed(records):
-        if record.kind == Kind.claimed:
+        if record.kind in (Kind.claimed, Kind.created):
             found = json.loads(record.payload or "{}").get("source")
             return str(found) if found else None
     return None

@@ -49,6 +49,8 @@ class Past:
     cancel: dict[str, Any] | None = None  #: who asked for the run to be cancelled, and why
     plan: dict[str, Any] | None = None  #: the items of its plan
     outside: dict[str, str] | None = None  #: what guards found last, by name
+    workspaces: dict[str, Any] | None = None  #: which version each of them is
+    budget: dict[str, Any] | None = None  #: the limits that it has
 
     def text(self) -> str:
         """As JSON; what is empty is left out, since there is one in each turn."""
@@ -67,6 +69,10 @@ class Past:
             said["plan"] = self.plan
         if self.outside:
             said["outside"] = self.outside
+        if self.workspaces:
+            said["workspaces"] = self.workspaces
+        if self.budget:
+            said["budget"] = self.budget
         return encode(said)
 
     @classmethod
@@ -83,6 +89,8 @@ class Past:
             cancel=said.get("cancel"),
             plan=said.get("plan"),
             outside=said.get("outside"),
+            workspaces=said.get("workspaces"),
+            budget=said.get("budget"),
         )
 
 

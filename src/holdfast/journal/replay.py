@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.journal.checkpoints import Past, turn_path, without_turn
 from holdfast.journal.evidence import KEPT
+from holdfast.journal.left import Left
 from holdfast.journal.leftovers import Leftovers, is_unasked, last_unclaimed, may_be
 from holdfast.journal.outside import Outside
 from holdfast.journal.patches import Patches
@@ -36,7 +37,9 @@ PATIENCE_S = 10.0
 _ACTS = frozenset(
     {NoteKind.paused, NoteKind.cancel, NoteKind.unheeded, NoteKind.requeued, NoteKind.blocked, NoteKind.moved}
 )
-_FLAGS = _ACTS | {NoteKind.usage, NoteKind.refused, NoteKind.held, NoteKind.budget, NoteKind.guarded}
+_FLAGS = _ACTS | {
+    *(NoteKind.usage, NoteKind.refused, NoteKind.held, NoteKind.budget, NoteKind.guarded, NoteKind.workspace),
+}
 #: Notes that are made once.
 _ONCE = frozenset({NoteKind.own_timer, NoteKind.outside})
 #: Records that say nothing about a call.
@@ -174,6 +177,7 @@ class Replay:
         self.plan: dict[str, Any] | None = None  #: as it was at the head of the turn
         self.outside = Outside()  #: what guards found
         self.usage: dict[str, list[dict[str, Any]]] = {}  #: what calls used, by key
+        self.workspaces = Left()  #: what calls left in them
         self.paused = False
         self.cancel: dict[str, Any] | None = None  #: who asked for the run to be cancelled, and why
         self.refusals: dict[str, int] = {}  #: answers that did not fit, by the call's key
@@ -255,6 +259,7 @@ class Replay:
         self.cancel = past.cancel
         self._unread = frozenset(past.unread)
         self.plan = past.plan
+        self.workspaces.begin(past.workspaces or {})
         self.outside.see(record.seq, past.outside or {})
         return past.code
 
@@ -277,6 +282,8 @@ class Replay:
                     entry.held = record
             case NoteKind.unheeded | NoteKind.blocked | NoteKind.moved | NoteKind.budget:
                 pass
+            case NoteKind.workspace if is_current:
+                self.workspaces.take(record.key, note)
             case NoteKind.requeued | NoteKind.guarded:
                 self.outside.take(record.seq, record.name, note)
             case NoteKind.refused:

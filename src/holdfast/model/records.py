@@ -4,7 +4,8 @@ What the kinds of records hold (`payload` is JSON text of the codec; `args` like
 
 kind       name            payload
 created    agent           {"thread", "version", "code", "parent", "tags", "defaults", "holdfast"}; `args` is the input,
-                           `defaults` names the arguments in it that were not given
+                           `defaults` names the arguments in it that were not given; of a fork also "forked", where it
+                           comes from, and "source"
 claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "holdfast", "proof", "lost"}: who took
                            the run; `lost` is the worker that died, `proof` how that is known, "renewed" when it was
                            last heard of, µs; "by" and "note" if a person had it resumed; "woken" if nothing was cut

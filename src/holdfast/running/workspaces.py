@@ -28,6 +28,8 @@ from holdfast.base.ids import new_uuid
 from holdfast.errors import Fenced, HoldfastError, UsageError
 from holdfast.journal.files import Filing, Patiently
 from holdfast.journal.journal import Journal
+from holdfast.journal.replay import Replay
+from holdfast.journal.ticks import Ticks
 from holdfast.journal.trees import WORKSPACES, load_tree
 from holdfast.model import Fence, NoteKind, RunId
 from holdfast.model.files import FileRef
@@ -49,6 +51,8 @@ class Owner(Protocol):
     id: RunId
     journal: Journal
     activity: Activity
+    replay: Replay
+    ticks: Ticks
 
     @property
     def fence(self) -> Fence: ...
@@ -89,7 +93,7 @@ class Workspace:
     @property
     def version(self) -> int:
         """Which one it is; each body that changes something makes the next one."""
-        return self._room.version if self._version is None else self._version
+        return self._room.known() if self._version is None else self._version
 
     def __repr__(self) -> str:
         return f"<workspace {self.name} version {self.version}>"
@@ -98,15 +102,36 @@ class Workspace:
 class Room:
     """One workspace: its version, its directory here, and who has it."""
 
-    def __init__(self, name: str, ignored: Ignored, home: str, *, version: int, tree: FileRef | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        ignored: Ignored,
+        home: str,
+        *,
+        version: int,
+        tree: FileRef | None,
+        told: Callable[[str], int | None],
+    ) -> None:
         self.name = name
         self.ignored = ignored
-        self.version = version
+        self.version = version  #: that the next body starts from
         self.tree = tree
         self.turn = asyncio.Lock()  #: one body at a time
         self._home = home
         self._place: WorkingDirectory | None = None
         self._lock = -1
+        self._told = told
+        self._left = 0  # by this execution
+
+    def known(self) -> int:
+        """The version that the code knows of: while it is replayed, what its calls had left by then."""
+        told = self._told(self.name)
+        return self.version if told is None else max(told, self._left)
+
+    def keep(self, version: int, tree: FileRef) -> None:
+        """A body has left this, and that is recorded."""
+        self.version = self._left = version
+        self.tree = tree
 
     def place(self) -> WorkingDirectory:
         """The directory of this execution."""
@@ -156,7 +181,8 @@ class Workspaces:
             said = self.run.journal.summary.get(WORKSPACES, {}).get(name)
             version, tree = (0, None) if said is None else (int(said["version"]), FileRef.of(said))
             place = sha256(f"{self._nonce}/{name}".encode()).hexdigest()[:32]
-            room = Room(name, Ignored(ignore), os.path.join(self._home, place), version=version, tree=tree)
+            home = os.path.join(self._home, place)
+            room = Room(name, Ignored(ignore), home, version=version, tree=tree, told=self._told)
             self._rooms[name] = room
         elif room.ignored.patterns != ignore:
             raise UsageError(
@@ -164,6 +190,18 @@ class Workspaces:
                 f"{room.ignored.patterns!r}. Give it the same each time."
             )
         return Workspace(room)
+
+    def _told(self, name: str) -> int | None:
+        """The version that a replay has come to; None: all is told."""
+        replay = self.run.replay
+        if self.run.ticks.is_replayed and not replay.is_closed:
+            return None
+
+        def is_told(key: str) -> bool:
+            entry = replay.entries.get(key)
+            return entry is not None and entry.delivered
+
+        return replay.workspaces.version(name, is_before_loop=replay.is_closed, is_told=is_told)
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
         """What a body gets that is called with these; None: no workspace is among them."""
@@ -247,7 +285,7 @@ class Given:
 
         def end(kept: bool) -> None:
             if kept:
-                room.version, room.tree = version, tree
+                room.keep(version, tree)
                 known = summary.get(WORKSPACES, {})
                 summary[WORKSPACES] = {**known, room.name: {"version": version, **tree.plain()}}
 

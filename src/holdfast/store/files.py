@@ -30,6 +30,10 @@ class FileStore(Protocol):
         """The digests of the run's chunks, in order, from behind `after` on."""
         ...
 
+    async def drop_chunks(self, run_id: RunId) -> None:
+        """Remove what was stored for a run that does not exist, in one commit; one that exists keeps its own."""
+        ...
+
     async def notes(self, run_id: RunId, name: str, *, digest: str | None = None) -> list[Record]:
         """The records of kind `noted` with this name (and `args_digest`), in order; no other record is loaded."""
         ...

@@ -1,7 +1,7 @@
 """Numbered migrations. Each is applied together with the row that says so, in one transaction.
 
 What a dialect has functions for stands in its `functions.sql`, one named block each (in `superseded.sql`, those that
-only older code calls); a line `{name}` in a migration is
+others took the places of); a line `{name}` in a migration is
 that block. So a function is read in one place, and changing one that was released changes the migration that made it,
 which a test notices.
 

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from importlib import resources
+from typing import Final
 
 _BLOCK = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"\{(\w+)\}")
@@ -20,6 +21,10 @@ _ROW = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 #: Fragments of the first may be included by the others.
 _FILES = ("queries", "workers", "database", "retention", "turns", "files", "surveys", "threads", "families")
+
+#: The first migration after which a turn is called so in the tables, and what it was called before.
+TURNS_SINCE: Final = 10
+OLDER_TURN: Final = "generation"
 
 #: Most rows that one statement takes.
 MOST_ROWS = 256
@@ -53,6 +58,10 @@ class Queries:
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)
 
+    def become(self, other: Queries) -> None:
+        """Have the texts of another one."""
+        self._texts, self._repeated = other._texts, other._repeated
+
     def rows(self, name: str, count: int) -> str:
         """The text of a row template for `count` rows."""
         text = self._repeated.get((name, count))
@@ -80,8 +89,11 @@ def chunk_sizes(count: int) -> Iterator[int]:
 
 
 @functools.cache
-def load_queries(dialect: str, schema: str = "") -> Queries:
-    """The queries of a dialect, parsed once; they never change. `schema`: where the tables are, in SQL."""
+def load_queries(dialect: str, schema: str = "", *, turn: str = "turn") -> Queries:
+    """The queries of a dialect, parsed once; they never change. `schema`: where the tables are, in SQL.
+
+    `turn`: what a turn is called in the tables that are read: `OLDER_TURN` in those that nobody has brought up to date.
+    """
     folder = resources.files("holdfast.store").joinpath("sql", dialect)
     text = "".join(folder.joinpath(f"{name}.sql").read_text("utf-8") + "\n" for name in _FILES)
-    return Queries(text, schema=schema) if schema else Queries(text)
+    return Queries(text, schema=schema, turn=turn) if schema else Queries(text, turn=turn)

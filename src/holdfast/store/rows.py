@@ -147,7 +147,7 @@ def state_parameters(row: RunRow) -> dict[str, Any]:
         "status": row.status.value,
         "reason": None if row.reason is None else reasons.text(row.reason),
         "wake_at": row.wake_at,
-        "generation": row.turn,
+        "turn": row.turn,
         "epoch": row.epoch,
         "head_seq": row.head_seq,
         "head_hash": row.head_hash,

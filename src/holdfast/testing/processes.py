@@ -27,6 +27,10 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return inherited | {"PYTHONPATH": os.pathsep.join(paths)} | dict(more or {})
 
 
+#: What a process may take that does little, on a machine that has much else to do.
+_BUSY_S = 120.0
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """One process: which run to start or go on with, and in what surroundings."""
@@ -72,12 +76,12 @@ class Lane:
             "left": list(order.left),
         }
         self._server.stdin.write(json.dumps(said).encode() + b"\n")
-        pid = self._answer(10.0)["pid"]
+        pid = self._answer(_BUSY_S)["pid"]
         try:
             return self._answer(timeout_s)["code"]
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)
-            self._answer(10.0)
+            self._answer(_BUSY_S)
             raise
 
     def _answer(self, timeout_s: float) -> dict[str, int]:
@@ -97,7 +101,7 @@ class Lane:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         self._server.stdin.close()
-        self._server.wait(10)
+        self._server.wait(_BUSY_S)
         self._server.stdout.close()
 
     def __enter__(self) -> Lane:

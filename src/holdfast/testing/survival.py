@@ -564,7 +564,7 @@ def _only_recovery(attempt: _Attempt, base_names: frozenset[str]) -> list[Death]
 def _file_of(call: Call[Any]) -> str:
     if not isinstance(call, Call):
         raise UsageError(f"assert_survives() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
-    file = call.agent.fn.__code__.co_filename
-    if not Path(file).is_file():
+    file = call.agent._source
+    if file is None or not Path(file).is_file():
         raise UsageError(f"Agent {call.agent.name} is not in a file ({file}), so another process cannot load it.")
-    return str(Path(file).resolve())
+    return file

@@ -61,12 +61,15 @@ class Agent(Generic[P, R_co]):
         queue: str | None = None,
         signals: Iterable[DeclaredSignal] = (),
         budget: Budget | None = None,
+        written: Callable[..., Any] | None = None,
     ) -> None:
+        """`written`: what people wrote of it, if that is another function; its file is the one to be named."""
         if not inspect.iscoroutinefunction(fn):
             raise UsageError(
                 f"@hf.agent takes an async function; {getattr(fn, '__name__', fn)!r} is not one. Make it `async def`."
             )
         self.fn = fn
+        self._written = fn if written is None else written
         self.name: str = checked_name(name, fn)
         self.version = version
         self._timeout_s = timeout_s
@@ -105,14 +108,14 @@ class Agent(Generic[P, R_co]):
     def _source(self) -> str | None:
         """The file that the agent is in, for whoever wants to resume one of its runs."""
         try:
-            return os.path.realpath(inspect.getfile(self.fn))
+            return os.path.realpath(inspect.getfile(self._written))
         except TypeError:
             return None
 
     @functools.cached_property
     def _code(self) -> str:
         """What the code is, whatever its layout: a digest of its module and of what that imports of its project."""
-        return digest(f"{self.version or ''}/{code_of(self.fn)}")
+        return digest(f"{self.version or ''}/{code_of(self._written)}")
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"

@@ -72,5 +72,5 @@ def reducer(fn: Callable[[Any, Any], Any], /) -> Agent[[Any], Any]:
     functools.update_wrapper(run, fn, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     del run.__dict__["__wrapped__"]
     run.__annotations__ = {"state": state_type, "return": annotations.get("return", state_type)}
-    agent: Agent[[Any], Any] = Agent(run, name=name, signals=[signal])
+    agent: Agent[[Any], Any] = Agent(run, name=name, signals=[signal], written=fn)
     return agent

@@ -27,7 +27,9 @@ from holdfast.codec.states import (
 from holdfast.errors import CarriedLocal, HoldfastError, Undecodable, Unserialisable, UsageError
 from holdfast.journal.checkpoints import Past, turn_path
 from holdfast.journal.mismatches import mismatch
+from holdfast.journal.trees import WORKSPACES
 from holdfast.model import Kind, NoteKind
+from holdfast.model.budgets import BUDGET
 from holdfast.model.diagnoses import Cause, Trouble
 from holdfast.model.reasons import Blocked
 from holdfast.running.gate import HANDLER
@@ -149,6 +151,8 @@ class Turns(Generic[S]):
             cancel=replay.cancel,
             plan=run.plan.plain(),
             outside=run.guards.texts or None,
+            workspaces=run.journal.summary.get(WORKSPACES),
+            budget=run.journal.summary.get(BUDGET),
         )
         faults.point("turn.before")
         run.journal.checkpoint(turn, state=text, shape=self._shape, past=past.text(), mail=inbox.seen)

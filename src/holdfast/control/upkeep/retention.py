@@ -23,6 +23,7 @@ from typing import Any
 from holdfast.base.clock import in_seconds, monotonic_us, now_us
 from holdfast.base.data import data
 from holdfast.base.telemetry import info, warn
+from holdfast.control.upkeep.filing import drop_left_files
 from holdfast.durations import Duration
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.journal.tombstones import is_empty, tombstone
@@ -99,6 +100,8 @@ async def prune(
         async for page in _old_tombstones(store, before, agent, frozenset(statuses or Status)):
             forgotten += len(page) if dry_run else await store.forget_runs([row.id for row in page])
     await pruner.prune_threads(strays=agent is None, dry_run=dry_run)
+    if not dry_run:
+        await drop_left_files(store)
     return PruneResult(pruner.runs, pruner.records, pruner.kept, forgotten, dry_run, pruner.threads)
 
 
@@ -294,6 +297,7 @@ class Retention:
             for agent in await self._agents(rule.name):
                 await pruner.prune(agent, FINAL, dry_run=False)
             await pruner.prune_threads(strays=rule.name == EVERY_OTHER, dry_run=False)
+            await drop_left_files(self._store)
             if pruner.runs:
                 info("runs.pruned", agent=rule.name, runs=pruner.runs)
                 body = json.dumps({**_read(rule), "last_at": now_us(), "last_runs": pruner.runs})

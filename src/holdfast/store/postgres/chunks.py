@@ -47,6 +47,12 @@ class PostgresFiles:
 
         return await self._database.read(work)
 
+    async def drop_chunks(self, run_id: RunId) -> None:
+        async def work(connection: Any, again: bool) -> None:
+            await connection.execute(self._queries["drop_chunks"], run_id, timeout=STATEMENT_S)
+
+        await self._database.write(work, _POINTS)
+
     async def notes(self, run_id: RunId, name: str, *, digest: str | None = None) -> list[Record]:
         async def work(reads: Reads) -> list[Record]:
             return list(map(Record._make, await reads.found("notes", run_id, name, digest)))

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 from collections.abc import Awaitable, Callable, Coroutine
+from copy import copy
 from typing import Any, TypeVar
 
 from holdfast.base import clock
@@ -21,7 +22,7 @@ from holdfast.store.postgres.reads import Reads
 from holdfast.store.postgres.session import Session
 from holdfast.store.postgres.user_transactions import UserConnections
 from holdfast.store.postgres.writer import Writer
-from holdfast.store.queries import load_queries
+from holdfast.store.queries import OLDER_TURN, TURNS_SINCE, load_queries
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class Database:
 
     def __init__(self, url: str, *, carry: Callable[[list[AcceptedMail]], bool]) -> None:
         self.target = Target.of(url)
-        self.queries = load_queries("postgres", self.target.schema)
+        self.queries = copy(load_queries("postgres", self.target.schema))
         self.news = News()
         self._carry = carry
         self._pid = os.getpid()
@@ -98,8 +99,11 @@ class Database:
         self._is_reached = True
         try:
             if read_only:
-                if not await migrate.check_version(connection, self.queries, self.target):
+                count = await migrate.check_version(connection, self.queries, self.target)
+                if not count:
                     raise NoStore(f"There is no store in schema {self.target.schema} of {self.target.shown}.")
+                if count < TURNS_SINCE:
+                    self.queries.become(load_queries("postgres", self.target.schema, turn=OLDER_TURN))
             else:
                 await migrate.migrate(connection, self.queries, self.target)
             fsync, full_page_writes, _ = await connection.fetchrow(self.queries["durability"])

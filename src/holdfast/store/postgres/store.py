@@ -362,6 +362,9 @@ class PostgresStore:
     async def chunks(self, run_id: RunId, digests: Sequence[str]) -> dict[str, bytes]:
         return await self._files.chunks(run_id, digests)
 
+    async def drop_chunks(self, run_id: RunId) -> None:
+        await self._files.drop_chunks(run_id)
+
     async def chunk_page(self, run_id: RunId, *, after: str, limit: int) -> list[str]:
         return await self._files.chunk_page(run_id, after=after, limit=limit)
 

@@ -49,6 +49,11 @@ class SqliteFiles:
             lambda connection: _values(connection, "chunk_page", (run_id, after, limit)), run_id=run_id
         )
 
+    async def drop_chunks(self, run_id: RunId) -> None:
+        await self._database.write(
+            lambda transaction, _: transaction.execute(_QUERIES["drop_chunks"], (run_id,)), _POINTS
+        )
+
     async def notes(self, run_id: RunId, name: str, *, digest: str | None = None) -> list[Record]:
         which = {"run_id": run_id, "name": name, "digest": digest}
 

@@ -40,6 +40,7 @@ from holdfast.store.sqlite.lost import LeftBehind, check_count, check_past, chec
 from holdfast.store.sqlite.marks import Mark
 from holdfast.store.sqlite.ops import CallOp
 from holdfast.store.sqlite.owners import Owners
+from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.side_thread import SideThread
 from holdfast.store.sqlite.writer import Writer
 
@@ -197,7 +198,7 @@ class Database:
 
     def _connect_to_read(self, query: str) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
-        connection = apsw.Connection(uri(self.path, query), flags=flags, vfs=self._vfs, statementcachesize=100)
+        connection = Reader(uri(self.path, query), flags=flags, vfs=self._vfs, statementcachesize=100)
         try:
             connection.set_busy_timeout(_BUSY_MS)
             only_read(connection)

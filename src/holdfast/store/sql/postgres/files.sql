@@ -31,6 +31,10 @@ SELECT digest FROM {schema}.chunks WHERE run_id = $1 AND digest > $2 ORDER BY di
 SELECT {record_columns} FROM {schema}.records
 WHERE run_id = $1 AND kind = 'noted' AND name = $2 AND ($3::text IS NULL OR args_digest = $3) ORDER BY seq
 
+-- name: drop_chunks
+-- Remove the chunks of a run that does not exist.
+DELETE FROM {schema}.chunks WHERE run_id = $1 AND NOT EXISTS (SELECT 1 FROM {schema}.runs WHERE id = $1)
+
 -- name: empty_chunks
 -- Remove chunks of files of runs, so many at most; how many there were.
 WITH gone AS (

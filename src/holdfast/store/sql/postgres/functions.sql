@@ -43,18 +43,18 @@ BEGIN
     RETURN (SELECT l.result FROM {schema}.landed AS l WHERE l.run_id = $1 AND l.key = $2);
 END $$;
 
--- function: append_2
+-- function: append_3
 -- Append to runs, each where epoch, owner and head match. What became of each, by its place:
 -- 0 committed, 1 was committed before, 2 fenced, 3 diverged, 4 unread, 5 refused (an amendment).
 -- `seizes`: NULL for an owner's append; else an amendment of a run that nobody owns, or, if true, that somebody does.
 -- `again`: an earlier commit of the same appends may have succeeded.
 -- Ids must come in order. Records and blobs say by place whose they are.
-CREATE FUNCTION {schema}.append_2(
-    ids text[], updated_ats bigint[], reasons text[], generations bigint[], head_seqs bigint[], head_hashes bytea[],
+CREATE FUNCTION {schema}.append_3(
+    ids text[], updated_ats bigint[], reasons text[], turns bigint[], head_seqs bigint[], head_hashes bytea[],
     summaries text[], digests text[], progresses boolean[], epochs bigint[], base_seqs bigint[], base_hashes bytea[],
     owners text[], statuses text[], wake_ats bigint[], releases boolean[], mails bigint[], seizes boolean[],
     again boolean,
-    record_places int[], record_seqs bigint[], record_epochs bigint[], record_generations bigint[], record_keys text[],
+    record_places int[], record_seqs bigint[], record_epochs bigint[], record_turns bigint[], record_keys text[],
     record_kinds text[], record_names text[], record_attempts bigint[], record_ticks bigint[], record_ats bigint[],
     record_tooks bigint[], record_args_digests text[], record_args text[], record_payloads text[],
     record_hashes bytea[],
@@ -70,15 +70,15 @@ DECLARE
 BEGIN
     PERFORM {schema}.durable_1();
     FOR a IN
-        SELECT * FROM unnest(ids, updated_ats, reasons, generations, head_seqs, head_hashes, summaries, digests,
+        SELECT * FROM unnest(ids, updated_ats, reasons, turns, head_seqs, head_hashes, summaries, digests,
                              progresses, epochs, base_seqs, base_hashes, owners, statuses, wake_ats, releases, mails,
                              seizes) WITH ORDINALITY
-            AS v (id, updated_at, reason, generation, head_seq, head_hash, summary, digest, progress, epoch, base_seq,
+            AS v (id, updated_at, reason, turn, head_seq, head_hash, summary, digest, progress, epoch, base_seq,
                   base_hash, owner, status, wake_at, release, mail, seize, place)
     LOOP
         IF a.seize IS NULL THEN
             UPDATE {schema}.runs AS r
-            SET updated_at = a.updated_at, reason = a.reason, generation = a.generation, head_seq = a.head_seq,
+            SET updated_at = a.updated_at, reason = a.reason, turn = a.turn, head_seq = a.head_seq,
                 head_hash = a.head_hash, summary = a.summary, digest = a.digest,
                 claims = CASE WHEN a.progress THEN 0 ELSE r.claims END, status = a.status, wake_at = a.wake_at,
                 owner = CASE WHEN a.release THEN NULL ELSE r.owner END,
@@ -87,7 +87,7 @@ BEGIN
               AND r.owner = a.owner AND r.mail = coalesce(a.mail, r.mail);
         ELSE
             UPDATE {schema}.runs AS r
-            SET updated_at = a.updated_at, reason = a.reason, generation = a.generation, head_seq = a.head_seq,
+            SET updated_at = a.updated_at, reason = a.reason, turn = a.turn, head_seq = a.head_seq,
                 head_hash = a.head_hash, summary = a.summary, digest = a.digest, claims = 0, epoch = a.epoch,
                 status = a.status, wake_at = a.wake_at, owner = NULL, moved = pg_current_xact_id()::text::bigint
             WHERE r.id = a.id AND r.epoch = a.epoch - 1 AND r.head_seq = a.base_seq AND r.head_hash = a.base_hash
@@ -132,14 +132,14 @@ BEGIN
     IF written IS NULL THEN
         RETURN outcomes;
     END IF;
-    INSERT INTO {schema}.records (run_id, seq, epoch, generation, key, kind, name, attempt, tick, at, took,
+    INSERT INTO {schema}.records (run_id, seq, epoch, turn, key, kind, name, attempt, tick, at, took,
                                   args_digest, args, payload, hash)
-    SELECT ids[v.place], v.seq, v.epoch, v.generation, v.key, v.kind, v.name, v.attempt, v.tick, v.at, v.took,
+    SELECT ids[v.place], v.seq, v.epoch, v.turn, v.key, v.kind, v.name, v.attempt, v.tick, v.at, v.took,
            v.args_digest, v.args, v.payload, v.hash
-    FROM unnest(record_places, record_seqs, record_epochs, record_generations, record_keys, record_kinds, record_names,
+    FROM unnest(record_places, record_seqs, record_epochs, record_turns, record_keys, record_kinds, record_names,
                 record_attempts, record_ticks, record_ats, record_tooks, record_args_digests, record_args,
                 record_payloads, record_hashes)
-        AS v (place, seq, epoch, generation, key, kind, name, attempt, tick, at, took, args_digest, args, payload, hash)
+        AS v (place, seq, epoch, turn, key, kind, name, attempt, tick, at, took, args_digest, args, payload, hash)
     WHERE cardinality(written) = cardinality(ids) OR v.place = ANY (written);
     IF cardinality(blob_places) > 0 THEN
         -- The digest names the content, so one that is there already is the same.
@@ -152,16 +152,16 @@ BEGIN
     RETURN outcomes;
 END $$;
 
--- function: create_1
+-- function: create_2
 -- Store new runs with their records. By place: 0 stored, 1 the id exists, 2 the run it is done for is somebody else's.
 -- Ids must come in order, each once.
-CREATE FUNCTION {schema}.create_1(
+CREATE FUNCTION {schema}.create_2(
     ids text[], thread_ids text[], agents text[], nonces text[], parent_ids text[], queues text[], queue_keys text[],
     priorities bigint[], created_ats bigint[], updated_ats bigint[], statuses text[], reasons text[],
-    wake_ats bigint[], generations bigint[], epochs bigint[], head_seqs bigint[], head_hashes bytea[],
+    wake_ats bigint[], turns bigint[], epochs bigint[], head_seqs bigint[], head_hashes bytea[],
     input_digests text[], summaries text[], owners text[], claims_of bigint[], mails bigint[], digests text[],
     fence_ids text[], fence_epochs bigint[], fence_owners text[],
-    record_places int[], record_seqs bigint[], record_epochs bigint[], record_generations bigint[], record_keys text[],
+    record_places int[], record_seqs bigint[], record_epochs bigint[], record_turns bigint[], record_keys text[],
     record_kinds text[], record_names text[], record_attempts bigint[], record_ticks bigint[], record_ats bigint[],
     record_tooks bigint[], record_args_digests text[], record_args text[], record_payloads text[],
     record_hashes bytea[],
@@ -185,30 +185,30 @@ BEGIN
     END IF;
     WITH new AS (
         INSERT INTO {schema}.runs (id, thread_id, agent, nonce, parent_id, queue, queue_key, priority, created_at,
-                                   updated_at, status, reason, wake_at, generation, epoch, head_seq, head_hash,
+                                   updated_at, status, reason, wake_at, turn, epoch, head_seq, head_hash,
                                    input_digest, summary, owner, claims, mail, digest)
         SELECT v.id, v.thread_id, v.agent, v.nonce, v.parent_id, v.queue, v.queue_key, v.priority, v.created_at,
-               v.updated_at, v.status, v.reason, v.wake_at, v.generation, v.epoch, v.head_seq, v.head_hash,
+               v.updated_at, v.status, v.reason, v.wake_at, v.turn, v.epoch, v.head_seq, v.head_hash,
                v.input_digest, v.summary, v.owner, v.claims, v.mail, v.digest
         FROM unnest(ids, thread_ids, agents, nonces, parent_ids, queues, queue_keys, priorities, created_ats,
-                    updated_ats, statuses, reasons, wake_ats, generations, epochs, head_seqs, head_hashes,
+                    updated_ats, statuses, reasons, wake_ats, turns, epochs, head_seqs, head_hashes,
                     input_digests, summaries, owners, claims_of, mails, digests) WITH ORDINALITY
             AS v (id, thread_id, agent, nonce, parent_id, queue, queue_key, priority, created_at, updated_at, status,
-                  reason, wake_at, generation, epoch, head_seq, head_hash, input_digest, summary, owner, claims, mail,
+                  reason, wake_at, turn, epoch, head_seq, head_hash, input_digest, summary, owner, claims, mail,
                   digest, place)
         WHERE fenced IS NULL OR v.place <> ALL (fenced)
         ON CONFLICT DO NOTHING
         RETURNING id)
     SELECT array_agg(id) INTO made FROM new;
     IF made IS NOT NULL AND cardinality(made) = cardinality(ids) THEN
-        INSERT INTO {schema}.records (run_id, seq, epoch, generation, key, kind, name, attempt, tick, at, took,
+        INSERT INTO {schema}.records (run_id, seq, epoch, turn, key, kind, name, attempt, tick, at, took,
                                       args_digest, args, payload, hash)
-        SELECT ids[v.place], v.seq, v.epoch, v.generation, v.key, v.kind, v.name, v.attempt, v.tick, v.at, v.took,
+        SELECT ids[v.place], v.seq, v.epoch, v.turn, v.key, v.kind, v.name, v.attempt, v.tick, v.at, v.took,
                v.args_digest, v.args, v.payload, v.hash
-        FROM unnest(record_places, record_seqs, record_epochs, record_generations, record_keys, record_kinds,
+        FROM unnest(record_places, record_seqs, record_epochs, record_turns, record_keys, record_kinds,
                     record_names, record_attempts, record_ticks, record_ats, record_tooks, record_args_digests,
                     record_args, record_payloads, record_hashes)
-            AS v (place, seq, epoch, generation, key, kind, name, attempt, tick, at, took, args_digest, args, payload,
+            AS v (place, seq, epoch, turn, key, kind, name, attempt, tick, at, took, args_digest, args, payload,
                   hash);
         SELECT array_agg(place) INTO written FROM generate_series(1, cardinality(ids)) AS place;
     ELSE
@@ -217,14 +217,14 @@ BEGIN
                array_agg(v.place) FILTER (WHERE v.id = ANY (made))
         INTO outcomes, written
         FROM unnest(ids) WITH ORDINALITY AS v (id, place);
-        INSERT INTO {schema}.records (run_id, seq, epoch, generation, key, kind, name, attempt, tick, at, took,
+        INSERT INTO {schema}.records (run_id, seq, epoch, turn, key, kind, name, attempt, tick, at, took,
                                       args_digest, args, payload, hash)
-        SELECT ids[v.place], v.seq, v.epoch, v.generation, v.key, v.kind, v.name, v.attempt, v.tick, v.at, v.took,
+        SELECT ids[v.place], v.seq, v.epoch, v.turn, v.key, v.kind, v.name, v.attempt, v.tick, v.at, v.took,
                v.args_digest, v.args, v.payload, v.hash
-        FROM unnest(record_places, record_seqs, record_epochs, record_generations, record_keys, record_kinds,
+        FROM unnest(record_places, record_seqs, record_epochs, record_turns, record_keys, record_kinds,
                     record_names, record_attempts, record_ticks, record_ats, record_tooks, record_args_digests,
                     record_args, record_payloads, record_hashes)
-            AS v (place, seq, epoch, generation, key, kind, name, attempt, tick, at, took, args_digest, args, payload,
+            AS v (place, seq, epoch, turn, key, kind, name, attempt, tick, at, took, args_digest, args, payload,
                   hash)
         WHERE v.place = ANY (written);
     END IF;
@@ -238,13 +238,13 @@ BEGIN
     RETURN outcomes;
 END $$;
 
--- function: claim_2
+-- function: claim_3
 -- Take runs over, each if its own conditions hold, in the order given; by place, whether it was. NULL: its queue is locked.
 -- `waits`: for runs that somebody is writing to; else those are left. `again` as for append_1.
 -- Limits are by queue: of a limited queue only one claimer decides at a time, in the whole database, for milliseconds.
-CREATE FUNCTION {schema}.claim_2(
+CREATE FUNCTION {schema}.claim_3(
     ids text[], queues text[], queue_keys text[], updated_ats bigint[], statuses text[], reasons text[],
-    wake_ats bigint[], generations bigint[], epochs bigint[], head_seqs bigint[], head_hashes bytea[],
+    wake_ats bigint[], turns bigint[], epochs bigint[], head_seqs bigint[], head_hashes bytea[],
     summaries text[], digests text[], expected_epochs bigint[], expected_owners text[],
     claimer text, waits boolean, again boolean, limit_queues text[], limit_alls bigint[], limit_keys bigint[]
 ) RETURNS boolean[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -334,22 +334,22 @@ BEGIN
     END LOOP;
     UPDATE {schema}.runs AS r
     SET updated_at = v.updated_at, status = v.status, reason = v.reason, wake_at = v.wake_at,
-        generation = v.generation, epoch = v.epoch, summary = v.summary, digest = v.digest, owner = claimer,
+        turn = v.turn, epoch = v.epoch, summary = v.summary, digest = v.digest, owner = claimer,
         claims = r.claims + 1, moved = pg_current_xact_id()::text::bigint
-    FROM unnest(ids, updated_ats, statuses, reasons, wake_ats, generations, epochs, summaries, digests) WITH ORDINALITY
-        AS v (id, updated_at, status, reason, wake_at, generation, epoch, summary, digest, place)
+    FROM unnest(ids, updated_ats, statuses, reasons, wake_ats, turns, epochs, summaries, digests) WITH ORDINALITY
+        AS v (id, updated_at, status, reason, wake_at, turn, epoch, summary, digest, place)
     WHERE r.id = v.id AND v.place = ANY (taken);
     RETURN won;
 END $$;
 
--- function: deliver_2
+-- function: deliver_3
 -- Write what was decided about mail for runs that this transaction has locked.
-CREATE FUNCTION {schema}.deliver_2(
+CREATE FUNCTION {schema}.deliver_3(
     mail_ids text[], mail_numbers bigint[], mail_kinds text[], mail_keys text[], mail_bodies text[], mail_ats bigint[],
     mail_digests text[], mail_dedups text[],
     counted_ids text[], counts bigint[],
     woken_ids text[], woken_mails bigint[], updated_ats bigint[], statuses text[], reasons text[], wake_ats bigint[],
-    generations bigint[], summaries text[], digests text[],
+    turns bigint[], summaries text[], digests text[],
     question_ids text[], question_keys text[], states text[], decided_ats bigint[], decided_bys text[], notes text[]
 ) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -363,9 +363,9 @@ BEGIN
     IF cardinality(woken_ids) > 0 THEN
         UPDATE {schema}.runs AS r
         SET mail = v.mail, updated_at = v.updated_at, status = v.status, reason = v.reason, wake_at = v.wake_at,
-            generation = v.generation, summary = v.summary, digest = v.digest, moved = pg_current_xact_id()::text::bigint
-        FROM unnest(woken_ids, woken_mails, updated_ats, statuses, reasons, wake_ats, generations, summaries, digests)
-            AS v (id, mail, updated_at, status, reason, wake_at, generation, summary, digest)
+            turn = v.turn, summary = v.summary, digest = v.digest, moved = pg_current_xact_id()::text::bigint
+        FROM unnest(woken_ids, woken_mails, updated_ats, statuses, reasons, wake_ats, turns, summaries, digests)
+            AS v (id, mail, updated_at, status, reason, wake_at, turn, summary, digest)
         WHERE r.id = v.id AND r.owner IS NULL;
     END IF;
     IF cardinality(question_ids) > 0 THEN

@@ -15,11 +15,11 @@
 -- fragment: run_columns
 -- A run, in the order of model.RunRow.
 id, thread_id, agent, nonce, parent_id, queue, queue_key, priority, created_at, updated_at, status, reason, wake_at,
-    generation, epoch, head_seq, head_hash, input_digest, summary, owner, claims, mail, digest
+    {turn}, epoch, head_seq, head_hash, input_digest, summary, owner, claims, mail, digest
 
 -- fragment: record_columns
 -- A record, in the order of model.Record.
-seq, epoch, generation, key, kind, name, attempt, tick, at, took, args_digest, args, payload, hash
+seq, epoch, {turn}, key, kind, name, attempt, tick, at, took, args_digest, args, payload, hash
 
 -- fragment: question_columns
 -- A question, in the order of model.QuestionRow.
@@ -92,7 +92,7 @@ SELECT pg_catalog.set_config('search_path', $1, true)
 -- fragment: change
 -- What an owner's append does to its run, if epoch, owner, head and mail match.
 UPDATE {schema}.runs
-SET updated_at = $2, reason = $3, generation = $4, head_seq = $5, head_hash = $6, summary = $7, digest = $8,
+SET updated_at = $2, reason = $3, turn = $4, head_seq = $5, head_hash = $6, summary = $7, digest = $8,
     claims = CASE WHEN $9::boolean THEN 0 ELSE claims END, status = $14, wake_at = $15,
     owner = CASE WHEN $16::boolean THEN NULL ELSE owner END,
     moved = CASE WHEN status = $14 AND NOT $16::boolean THEN moved ELSE pg_current_xact_id()::text::bigint END
@@ -104,7 +104,7 @@ WHERE id = $1 AND epoch = $10 AND head_seq = $11 AND head_hash = $12 AND owner =
 -- there are no arrays to take apart. It reads nothing but the row that it changes, so one snapshot is enough. How many
 -- records it says to have written is the answer: none, if the run did not match.
 WITH done AS ({change} RETURNING id)
-INSERT INTO {schema}.records (run_id, seq, epoch, generation, key, kind, name, attempt, tick, at, took, args_digest,
+INSERT INTO {schema}.records (run_id, seq, epoch, turn, key, kind, name, attempt, tick, at, took, args_digest,
                               args, payload, hash)
 SELECT done.id, v.*
 FROM done CROSS JOIN (VALUES [[(?::bigint, ?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::bigint, ?::bigint,
@@ -116,19 +116,19 @@ FROM done CROSS JOIN (VALUES [[(?::bigint, ?::bigint, ?::bigint, ?::text, ?::tex
 
 -- name: append
 -- Appends and amendments, with their records and blobs.
-SELECT {schema}.append_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+SELECT {schema}.append_3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
                          $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)
 
 -- name: create_runs
 -- New runs, except those whose id exists.
-SELECT {schema}.create_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+SELECT {schema}.create_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
                          $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38,
                          $39, $40, $41, $42, $43, $44, $45)
 
 -- name: create_tagged_runs
 -- The same, and by which tags they are found. In one statement, which is a transaction of its own.
 WITH made AS MATERIALIZED (
-    SELECT {schema}.create_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+    SELECT {schema}.create_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
                              $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38,
                              $39, $40, $41, $42, $43, $44, $45) AS outcomes),
 tagged AS (
@@ -141,7 +141,7 @@ SELECT outcomes FROM made
 
 -- name: claim_runs
 -- Take over runs that are as expected.
-SELECT {schema}.claim_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+SELECT {schema}.claim_3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 
 -- name: quarantine_run
 -- Take a run out of service, whatever its row says; the epoch fences whoever has it.
@@ -157,7 +157,7 @@ SELECT {run_columns} FROM {schema}.runs WHERE id = ANY ($1::text[]) ORDER BY id 
 
 -- name: deliver
 -- Write what was decided about mail.
-SELECT {schema}.deliver_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+SELECT {schema}.deliver_3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
                           $21, $22, $23, $24, $25)
 
 -- name: find_mail

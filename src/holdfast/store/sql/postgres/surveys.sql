@@ -66,7 +66,7 @@ WHERE (asked_at, id) < ($1::bigint, $2::text) ORDER BY asked_at DESC, id DESC LI
 
 -- name: outline
 -- The records of a run after a number, without arguments, and without the values that calls returned.
-SELECT seq, epoch, generation, key, kind, name, attempt, tick, at, took, '', NULL,
+SELECT seq, epoch, {turn}, key, kind, name, attempt, tick, at, took, '', NULL,
        CASE WHEN kind IN ('done', 'finished') OR (kind <> 'reopened' AND length(payload) > 20000) THEN NULL
             ELSE payload END, ''::bytea
 FROM {schema}.records WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3

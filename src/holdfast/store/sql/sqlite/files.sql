@@ -26,6 +26,10 @@ FROM (SELECT * FROM records
       WHERE run_id = :run_id AND kind = 'noted' AND name = :name AND (:digest IS NULL OR args_digest = :digest)
       ORDER BY seq)
 
+-- name: drop_chunks
+-- Remove the chunks of a run that does not exist.
+DELETE FROM chunks WHERE run_id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE id = ?1)
+
 -- name: empty_chunks
 -- Remove chunks of files of runs, so many at most.
 DELETE FROM chunks WHERE (run_id, digest) IN (

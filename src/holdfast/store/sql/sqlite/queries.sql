@@ -15,13 +15,13 @@ json_array(
     CAST(id AS TEXT), CAST(thread_id AS TEXT), CAST(agent AS TEXT), CAST(nonce AS TEXT), CAST(parent_id AS TEXT),
     CAST(queue AS TEXT), CAST(queue_key AS TEXT), CAST(priority AS INTEGER), CAST(created_at AS INTEGER),
     CAST(updated_at AS INTEGER), CAST(status AS TEXT), CAST(reason AS TEXT), CAST(wake_at AS INTEGER),
-    CAST(generation AS INTEGER), CAST(epoch AS INTEGER), CAST(head_seq AS INTEGER), hex(head_hash),
+    CAST({turn} AS INTEGER), CAST(epoch AS INTEGER), CAST(head_seq AS INTEGER), hex(head_hash),
     CAST(input_digest AS TEXT), CAST(summary AS TEXT), CAST(owner AS TEXT), CAST(claims AS INTEGER),
     CAST(mail AS INTEGER), CAST(digest AS TEXT))
 
 -- fragment: record_values
 -- A record, in the order of model.Record.
-CAST(seq AS INTEGER), CAST(epoch AS INTEGER), CAST(generation AS INTEGER), CAST(key AS TEXT), CAST(kind AS TEXT),
+CAST(seq AS INTEGER), CAST(epoch AS INTEGER), CAST({turn} AS INTEGER), CAST(key AS TEXT), CAST(kind AS TEXT),
     CAST(name AS TEXT), CAST(attempt AS INTEGER), CAST(tick AS INTEGER), CAST(at AS INTEGER), CAST(took AS INTEGER),
     CAST(args_digest AS TEXT), CAST(args AS TEXT), CAST(payload AS TEXT), hex(hash)
 
@@ -59,7 +59,7 @@ json_array(
 -- name: append_keep
 -- Appends of running runs that stay so: nothing that an index has is written. An unowned run equals no owner.
 UPDATE runs
-SET updated_at = v.column2, reason = v.column3, generation = v.column4, head_seq = v.column5, head_hash = v.column6,
+SET updated_at = v.column2, reason = v.column3, turn = v.column4, head_seq = v.column5, head_hash = v.column6,
     summary = v.column7, digest = v.column8, claims = iif(v.column9, 0, claims)
 FROM (VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]) AS v
 WHERE runs.id = v.column1 AND runs.epoch = v.column10 AND runs.head_seq = v.column11 AND runs.head_hash = v.column12
@@ -68,14 +68,14 @@ WHERE runs.id = v.column1 AND runs.epoch = v.column10 AND runs.head_seq = v.colu
 -- name: append_keep_one
 -- The same for one append, without the join: the inline path.
 UPDATE runs
-SET updated_at = ?2, reason = ?3, generation = ?4, head_seq = ?5, head_hash = ?6, summary = ?7, digest = ?8,
+SET updated_at = ?2, reason = ?3, turn = ?4, head_seq = ?5, head_hash = ?6, summary = ?7, digest = ?8,
     claims = iif(?9, 0, claims)
 WHERE id = ?1 AND epoch = ?10 AND head_seq = ?11 AND head_hash = ?12 AND owner = ?13 AND status = ?14
 
 -- name: append_move
 -- Appends that change the status, give up ownership, or need the mail to be the one they know.
 UPDATE runs
-SET updated_at = v.column2, reason = v.column3, generation = v.column4, head_seq = v.column5, head_hash = v.column6,
+SET updated_at = v.column2, reason = v.column3, turn = v.column4, head_seq = v.column5, head_hash = v.column6,
     summary = v.column7, digest = v.column8, claims = iif(v.column9, 0, claims),
     status = v.column14, wake_at = v.column15, owner = iif(v.column16, NULL, owner),
     moved = iif(status = v.column14 AND NOT v.column16, moved, {next_move})
@@ -86,7 +86,7 @@ WHERE runs.id = v.column1 AND runs.epoch = v.column10 AND runs.head_seq = v.colu
 -- name: append_move_one
 -- The same for one append.
 UPDATE runs
-SET updated_at = ?2, reason = ?3, generation = ?4, head_seq = ?5, head_hash = ?6, summary = ?7, digest = ?8,
+SET updated_at = ?2, reason = ?3, turn = ?4, head_seq = ?5, head_hash = ?6, summary = ?7, digest = ?8,
     claims = iif(?9, 0, claims), status = ?14, wake_at = ?15, owner = iif(?16, NULL, owner),
     moved = iif(status = ?14 AND NOT ?16, moved, {next_move})
 WHERE id = ?1 AND epoch = ?10 AND head_seq = ?11 AND head_hash = ?12 AND owner = ?13 AND mail = coalesce(?17, mail)
@@ -101,14 +101,14 @@ WHERE runs.id = v.column1 AND runs.epoch = v.column2 AND runs.head_seq = v.colum
 -- name: amend_run
 -- An append to a run that nobody owns, or that is taken from its owner: the epoch fences whoever had it.
 UPDATE runs
-SET updated_at = ?2, reason = ?3, generation = ?4, head_seq = ?5, head_hash = ?6, summary = ?7, digest = ?8,
+SET updated_at = ?2, reason = ?3, turn = ?4, head_seq = ?5, head_hash = ?6, summary = ?7, digest = ?8,
     claims = 0, epoch = ?10, status = ?14, wake_at = ?15, owner = NULL, moved = {next_move}
 WHERE id = ?1 AND epoch = ?10 - 1 AND head_seq = ?11 AND head_hash = ?12 AND (?18 OR owner IS NULL)
   AND mail = coalesce(?17, mail)
 
 -- name: append_records
 -- The records of appends whose run matched in this transaction; a seq that exists is an error, never replaced.
-INSERT INTO records (run_id, seq, epoch, generation, key, kind, name, attempt, tick, at, took, args_digest, args,
+INSERT INTO records (run_id, seq, epoch, turn, key, kind, name, attempt, tick, at, took, args_digest, args,
                      payload, hash)
 VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]
 
@@ -131,7 +131,7 @@ UPDATE runs SET updated_at = updated_at WHERE id = ?
 -- name: create_runs
 -- New runs, except those whose id exists.
 INSERT OR IGNORE INTO runs (id, thread_id, agent, nonce, parent_id, queue, queue_key, priority, created_at, updated_at,
-                            status, reason, wake_at, generation, epoch, head_seq, head_hash, input_digest, summary,
+                            status, reason, wake_at, turn, epoch, head_seq, head_hash, input_digest, summary,
                             owner, claims, mail, digest, moved)
 VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {next_move})]]
 
@@ -159,7 +159,7 @@ WHERE runs.id = v.column2 AND runs.epoch = v.column3 AND runs.owner IS v.column4
 -- name: claim_runs
 -- Take over runs that are known to be as expected.
 UPDATE runs
-SET updated_at = v.column2, status = v.column3, reason = v.column4, wake_at = v.column5, generation = v.column6,
+SET updated_at = v.column2, status = v.column3, reason = v.column4, wake_at = v.column5, turn = v.column6,
     epoch = v.column7, summary = v.column8, digest = v.column9, owner = v.column10, claims = claims + 1,
     moved = {next_move}
 FROM (VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]]) AS v
@@ -204,7 +204,7 @@ UPDATE runs SET mail = v.column2 FROM (VALUES [[(?, ?)]]) AS v WHERE runs.id = v
 -- The new rows of unowned runs that mail came for.
 UPDATE runs
 SET mail = v.column2, updated_at = v.column3, status = v.column4, reason = v.column5, wake_at = v.column6,
-    generation = v.column7, summary = v.column8, digest = v.column9, moved = {next_move}
+    turn = v.column7, summary = v.column8, digest = v.column9, moved = {next_move}
 FROM (VALUES [[(?, ?, ?, ?, ?, ?, ?, ?, ?)]]) AS v
 WHERE runs.id = v.column1 AND runs.owner IS NULL
 

@@ -69,7 +69,7 @@ FROM (SELECT * FROM questions INDEXED BY questions_newest WHERE (asked_at, id) <
 
 -- fragment: outline_values
 -- As record_values, but bulky values, which only who looks at the call wants to see.
-CAST(seq AS INTEGER), CAST(epoch AS INTEGER), CAST(generation AS INTEGER), CAST(key AS TEXT), CAST(kind AS TEXT),
+CAST(seq AS INTEGER), CAST(epoch AS INTEGER), CAST({turn} AS INTEGER), CAST(key AS TEXT), CAST(kind AS TEXT),
     CAST(name AS TEXT), CAST(attempt AS INTEGER), CAST(tick AS INTEGER), CAST(at AS INTEGER), CAST(took AS INTEGER),
     '', NULL,
     iif(kind IN ('done', 'finished') OR (kind <> 'reopened' AND length(payload) > 20000), NULL, CAST(payload AS TEXT)), ''
