@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import ssl
 import struct
@@ -169,6 +170,41 @@ def test_what_runs_are_given_and_do_is_stored_in_clear_and_stays_in_free_space_w
 
     asyncio.run(back_up())
     assert stored(copy) == set()
+
+
+PAGE = "http://eva:secret-url@127.0.0.1/"  # here, since the lines of a traceback are stored
+
+
+@hf.step
+def work_in(repo: hf.Workspace, path: str) -> None:
+    (repo.path / ".env").write_text("secret-ignored")
+    (repo.path / "kept").write_text("secret-kept")
+    hf.artifact("file", path=path).result()
+    hf.artifact("request", ref="https://eva:secret-password@example.org/7").result()
+
+
+@hf.agent
+async def leaky(path: str) -> None:
+    await work_in(await hf.workspace("repo", ignore=[".env"]), path)
+    await hf.artifact("again", ref="https://secret-token@example.org/secret-page", kind="draft-pr")
+    await hf.guard("page", hf.guards.url(PAGE))
+
+
+def test_of_files_what_is_ignored_and_who_signs_in_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_WORKSPACES", str(tmp_path / "workspaces"))
+    (tmp_path / "given").write_text("secret-given")
+    with pytest.raises(hf.RunFailed, match="without a name and password"):
+        hf.run(leaky(str(tmp_path / "given")), id="one", url=f"sqlite:///{tmp_path}/s.db")
+    data = b"".join(each.read_bytes() for each in tmp_path.glob("s.db*") if each.is_file())
+    assert set(re.findall(rb"secret-[a-z]+", data)) == {b"secret-kept", b"secret-given", b"secret-page"}
+
+    async def refs() -> set[str]:
+        async with hf.connect(f"sqlite:///{tmp_path}/s.db") as app:
+            return {each.ref for each in await app.get("one").artifacts() if each.ref}
+
+    assert asyncio.run(refs()) == {"https://***@example.org/7", "https://***@example.org/secret-page"}
 
 
 # who is at the other end

@@ -78,8 +78,8 @@ async def racing(number: int) -> list[int]:
 
 
 @hf.agent
-async def wrong(name: str) -> None:
-    await hf.artifact(name, b"x")
+async def wrong(name: str, kind: str | None = None) -> None:
+    await hf.artifact(name, b"x", kind=kind)
 
 
 @hf.agent
@@ -180,10 +180,13 @@ def test_a_file_of_any_size_comes_back_and_is_saved_as_a_whole(tmp_path: Path, s
 NAMES = ["../up", "/abs", "a/../b", "", ".", "a//b", "a\nb", "\x1b[31m", "a\u202eb", "b\\c", "c:/x", "a" * 256, " a"]
 
 
+OURS = ["record", "workspace", "plan", "message", "partial"]  # kinds
+
+
 def test_names_that_lead_elsewhere_or_cannot_be_seen_are_refused(tmp_path: Path) -> None:
     async def story(app: hf.Holdfast) -> None:
-        for name in NAMES:
-            run = await app.start(wrong(name))
+        for call in [*map(wrong, NAMES), *(wrong("a", kind) for kind in OURS)]:
+            run = await app.start(call)
             with pytest.raises(hf.RunFailed, match="UsageError"):
                 await run.result()
             assert files_of(await run.artifacts()) == []

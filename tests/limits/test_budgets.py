@@ -7,18 +7,22 @@ import json
 import random
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
+import asyncpg
 import pytest
 
 import holdfast as hf
 from holdfast.control.budgets import change_budget, waiting_for_budget
 from holdfast.model import Kind, NoteKind, RunId
-from holdfast.model.budgets import FamilyUse, Used, is_within_share, raised, reached
+from holdfast.model.budgets import BUDGET, FamilyUse, Used, is_within_share, raised, reached
 from holdfast.store.contract import Store
 from holdfast.testing import Ledger
 from holdfast.testing.ledger import VARIABLE
+from holdfast.testing.samples import new_run
 from tests import workers
 from tests.eventually import eventually
 from tests.forkserver import ForkServer
@@ -221,6 +225,39 @@ def test_a_run_is_bound_by_the_budgets_of_all_that_it_came_of(tmp_path: Path) ->
             assert await run.result(timeout=60) == 36
 
     asyncio.run(story())
+
+
+@pytest.mark.corrupts
+@pytest.mark.parametrize("sort", ["sqlite", "postgres"])
+def test_a_damaged_row_is_not_counted_and_that_of_the_owner_lets_nobody_begin(
+    sort: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres_url") if sort == "postgres" else f"sqlite:///{tmp_path}/a.db"
+
+    async def damage(run_id: str, summary: str) -> None:
+        said = f"SET summary = '{summary}' WHERE id = '{run_id}'"
+        if sort == "sqlite":
+            with closing(apsw.Connection(str(tmp_path / "a.db"))) as file:
+                file.execute(f"UPDATE runs {said}")
+        else:
+            connection = await asyncpg.connect(url)
+            await connection.execute(f"UPDATE holdfast.runs {said}")
+            await connection.close()
+
+    async def main() -> None:
+        async with hf.connect(url) as app:
+            for name, parent in {"top": None, "child": "top", "other": "top"}.items():
+                summary = {"cost": 0.5, "steps": 1, "input_tokens": 2, BUDGET: {"cost": 2.0}}
+                await app._store.create(new_run(name, parent_id=parent, summary=summary), owner=None)
+            top, child, limit = RunId("top"), RunId("child"), hf.Budget(cost=2.0)
+            assert await app._store.family_use(top, child) == FamilyUse(limit, Used(4, 1.0, 2), 2, 2)
+            for damaged in ("{", "[1]", "7", '{"cost": "much"}'):
+                await damage("other", damaged)
+                assert await app._store.family_use(top, child) == FamilyUse(limit, Used(2, 0.5, 1), 2, 2), damaged
+            await damage("top", "{")
+            assert await app._store.family_use(top, child) == FamilyUse(hf.Budget(steps=0), Used(), 2, 2)
+
+    asyncio.run(main())
 
 
 class Scene(workers.Scene):

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.model import Kind, NoteKind
+from holdfast.model import Kind, NoteKind, Record
 from holdfast.model.diagnoses import Change, change_text
 from holdfast.running.guards import Guard, look
 from holdfast.testing.ledger import VARIABLE
 from tests import workers
 from tests.forkserver import ForkServer
 from tests.limits import agents
-from tests.workers import asked, noted, until
+from tests.workers import asked, seen, until
 
 # fingerprints
 
@@ -307,12 +307,15 @@ def test_a_run_that_was_killed_finds_what_changed_before_anything_new_is_execute
 ) -> None:
     """Killed in a body, then at `guard.taken` and at `guard.looked`: what is not recorded is looked at again."""
 
+    def both_are_taken(records: list[Record]) -> bool:  # that they have begun may be on disk before that
+        return sum(r.name == "hf:guard" and r.kind == Kind.done for r in records) == 2
+
     async def story(place: Scene) -> None:
         async with place.client() as app:
             run = await app.start(agents.guarded("block"), id="run")
             assert place.worker(fault="guard.taken:kill@1").wait(60) == -9
             with place.working():
-                await noted(run, "hf:guard", times=2)
+                await seen(lambda: app._store.records(run.id), both_are_taken, what=str)
             (tmp_path / "outside" / "file").write_text("two")
             assert place.worker(fault="guard.looked:kill@1").wait(60) == -9
             with place.working():

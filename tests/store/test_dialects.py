@@ -28,6 +28,7 @@ POSTGRES = {
         lock_runs lock_families lock_thread open_shown""",
     "the search_path of connections": "path pin restore_path",
     "types that the driver asks for": "types",
+    "text that is no JSON ends a statement: what it was is read, and summed in Python": "family_rows",
     "the bell is NOTIFY; SQLite's is a file": "notify notify_within",
     "workers live as long as their sessions' locks; SQLite's lock files": """
         database_clock drop_lock let_go lives lock_holder move_worker ping take_lock""",

@@ -34,6 +34,8 @@ WORKSPACE = "workspace"
 TODO = "plan"
 MESSAGE = "message"
 PARTIAL = "partial"
+#: What no code puts out by `hf.artifact`.
+OWN_KINDS = frozenset({RECORD, WORKSPACE, TODO, MESSAGE, PARTIAL})
 _PAGE: Final = 2000
 _SAYING: Final = (f"{CALLS}append", f"{CALLS}summarise")
 

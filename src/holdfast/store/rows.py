@@ -35,7 +35,6 @@ from holdfast.model import (
     WorkerId,
     reasons,
 )
-from holdfast.model.budgets import BUDGET, Budget, FamilyUse, Used
 from holdfast.store import shapes
 
 _WORKER = re.compile(r"[A-Za-z0-9_-]+")
@@ -379,13 +378,6 @@ def counts_of(queues: Sequence[str], found: Iterable[Sequence[Any]]) -> dict[str
     for queue, status, count in found:
         counts[queue][Status(status)] = count
     return counts
-
-
-def family_use_of(values: Sequence[Any]) -> FamilyUse:
-    """What a family has used; the limit is that of the run which has the budget."""
-    summary, tokens, cost, steps, runs, live = values
-    limit = Budget.read(_mapping(summary).get(BUDGET)) if summary is not None else None
-    return FamilyUse(limit, Used(int(tokens), float(cost), int(steps)), runs, live)
 
 
 def read_mail(values: Sequence[Any]) -> Mail:

@@ -11,12 +11,14 @@ import io
 import json
 import mimetypes
 import os
+import re
 from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from holdfast.base import faults
 from holdfast.base.characters import unseen_in
 from holdfast.errors import Fenced, NotInRun, StoreError, UsageError
+from holdfast.history.artifacts import OWN_KINDS
 from holdfast.journal.files import CHUNK, Filing, chunks_of
 from holdfast.model import NoteKind
 from holdfast.model.files import FileRef
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 _NAME = "hf.artifact"
 _LONGEST = 255
 _LONGEST_REF = 4096
-#: What every run may have, and no code puts out by this verb.
-_RESERVED = frozenset({"record", "workspace", "plan", "messages", "partial"})
+#: Who signs in there, in front of the host of a url.
+_SIGNED_IN = re.compile(r"^([A-Za-z][\w+.-]*://)[^/?#]*@")
 _TYPES = mimetypes.MimeTypes(filenames=())  # as the code knows them, whatever the machine is told
 
 
@@ -95,10 +97,10 @@ def artifact(
     """Put a file out, or a reference to what is elsewhere: `await` it. Listed by `Run.artifacts()`, with its versions.
 
     Give the bytes (or text), the `path=` of a file of any size, or a `ref=` (a url, the number of a pull request),
-    which is recorded and never fetched. In an agent it is a call of its own: after a crash it is answered from the
-    journal, and the file is not read again. In a body it belongs to the attempt: it is recorded with its outcome, and
-    an attempt that fails or is cut off leaves none. The same bytes under the same name are the same version.
-    In a `def` body call `.result()` on it.
+    which is recorded and never fetched, of a url without the password. In an agent it is a call of its own: after a
+    crash it is answered from the journal, and the file is not read again. In a body it belongs to the attempt: it is
+    recorded with its outcome, and an attempt that fails or is cut off leaves none. The same bytes under the same name
+    are the same version. In a `def` body call `.result()` on it.
 
     Example:
         report = await hf.artifact("report.md", text, media_type="text/markdown")
@@ -134,9 +136,9 @@ class _What:
         self.name = checked_name(name)
         self.data = data.encode() if isinstance(data, str) else None if data is None else bytes(data)
         self.path = None if path is None else os.fspath(path)
-        self.ref = None if ref is None else _checked("ref=", ref, _LONGEST_REF)
+        self.ref = None if ref is None else _without_password(_checked("ref=", ref, _LONGEST_REF))
         self.kind = _checked("kind=", kind or ("file" if ref is None else "reference"), 100)
-        if self.kind in _RESERVED:
+        if self.kind in OWN_KINDS:
             raise UsageError(f"hf.artifact({name!r}): kind={self.kind!r} is what Holdfast calls its own; use another.")
         self.media_type = self._media_type(media_type, is_text=isinstance(data, str))
 
@@ -167,6 +169,11 @@ def checked_name(name: str) -> str:
             "'\\\\'. Like reports/summary.md."
         )
     return name
+
+
+def _without_password(ref: str) -> str:
+    """A url says where something is. Who signs in there with what is for nobody who reads the list."""
+    return _SIGNED_IN.sub(r"\1***@", ref)
 
 
 def _checked(what: str, text: object, longest: int) -> str:

@@ -63,6 +63,11 @@ class FingerprintMakers:
         """
         if not isinstance(url, str) or urlsplit(url).scheme not in ("http", "https"):
             raise UsageError("hf.guards.url() takes a url that begins with http:// or https://.")
+        if "@" in urlsplit(url).netloc:  # which the library would take for a part of the host, and quote in its error
+            raise UsageError(
+                "hf.guards.url() takes a url without a name and password in it. Give hf.guard() a function of your "
+                "own, which signs in."
+            )
         return lambda: _url(url)
 
 

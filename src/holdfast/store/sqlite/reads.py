@@ -27,6 +27,7 @@ from holdfast.model import (
 )
 from holdfast.model.budgets import FamilyUse
 from holdfast.store import rows
+from holdfast.store.families import sums_of
 from holdfast.store.lines import evenly, few_records
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite.rows import listing, read_records, read_rows
@@ -212,7 +213,7 @@ def queue_counts(connection: apsw.Connection, queues: Sequence[str]) -> dict[str
 
 
 def family_use(connection: apsw.Connection, owner: RunId, asks: RunId) -> FamilyUse:
-    return rows.family_use_of(_rows(connection, "family_use", {"owner": owner, "asks": asks})[0])
+    return sums_of(_rows(connection, "family_use", {"owner": owner, "asks": asks})[0])
 
 
 def mail_counts(connection: apsw.Connection, owner: WorkerId) -> dict[RunId, tuple[int, int]]:

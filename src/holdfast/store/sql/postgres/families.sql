@@ -14,3 +14,11 @@ SELECT (SELECT summary FROM {schema}.runs WHERE id = $1),
     count(*),
     count(*) FILTER (WHERE status NOT IN ('done', 'failed', 'cancelled'))
 FROM used
+
+-- name: family_rows
+-- A run and all that came of it, each with its summary and status: for a family with a row that cannot be summed here.
+WITH RECURSIVE family (id) AS (
+    SELECT $1::text COLLATE "C"
+    UNION
+    SELECT runs.id FROM family JOIN {schema}.runs AS runs ON runs.parent_id = family.id)
+SELECT runs.id, runs.summary, runs.status FROM family JOIN {schema}.runs AS runs ON runs.id = family.id
