@@ -15,7 +15,7 @@ from holdfast.base.config import Settings
 from holdfast.base.data import data
 from holdfast.base.ids import new_run_ids
 from holdfast.codec.fastjson import decode, encode
-from holdfast.control.actors import actor, way
+from holdfast.control.actors import act_on, actor, way
 from holdfast.control.remembering import remember
 from holdfast.control.upkeep.filing import copy_files
 from holdfast.errors import ConflictingStart, RunNotFound, UsageError
@@ -40,6 +40,7 @@ from holdfast.model import (
     SCHEDULED_AT,
     TAGS,
     UNBEGUN,
+    Actor,
     Kind,
     NoteKind,
     Record,
@@ -88,7 +89,8 @@ async def fork(store: Store, whole: Whole, how: Branching, *, by: str | None, no
         marks = await remember(store, whole, part, thread_id=ids.thread)
     new = _new(whole, part, how, ids=ids, marks=marks, by=actor(by), note=note)
     faults.point("fork.before_commit")
-    stored = await store.put(new)
+    act = act_on(by, note, "fork", target=whole.row.id) if isinstance(by, Actor) else None
+    stored = await store.put(new, act=act)
     faults.point("fork.after_commit")
     if stored.nonce != new.row.nonce:
         await _check_same(store, stored, new)
