@@ -241,7 +241,7 @@ MORE_BY_POSITION = {
     "cli": 9,
     "codec": 4,
     "control": 9,
-    "handle": 3,
+    "handle": 2,
     "history": 3,
     "journal": 3,
     "running": 10,

@@ -30,6 +30,7 @@ HoldfastError
 ├── RunMoved                   the run lives in another store
 ├── CorruptJournal             stored data failed verification
 ├── DamagedFile                a file that a run stored is missing, or is not what it was
+├── AccessDenied               a server does not let you do it
 └── StoreError                 the store cannot do what was asked
     ├── NoStore                there is none at this place
     ├── StoreCorrupt           the file itself is damaged
@@ -248,6 +249,10 @@ class DamagedFile(HoldfastError):
     def __init__(self, message: str, *, is_missing: bool = False) -> None:
         super().__init__(message)
         self.is_missing = is_missing
+
+
+class AccessDenied(HoldfastError):
+    """A server does not let you in, or your role there does not allow it."""
 
 
 class StoreError(HoldfastError):

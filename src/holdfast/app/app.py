@@ -12,7 +12,10 @@ from holdfast.app.options import AppOptions
 from holdfast.app.standing import Standing
 from holdfast.base.clock import due_us
 from holdfast.base.config import Settings
+from holdfast.control import doubts
+from holdfast.control.actors import actor
 from holdfast.control.filters import Filters
+from holdfast.control.plans import change_plan
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
 from holdfast.handle.acts import is_in_run, look, refused
@@ -21,6 +24,7 @@ from holdfast.handle.run import Run
 from holdfast.history.info import RunInfo
 from holdfast.history.lookup import find
 from holdfast.model import ThreadId, token_parts
+from holdfast.model.plans import Op
 from holdfast.model.runs import checked_id
 from holdfast.store import open_store
 from holdfast.store.home import Home
@@ -261,6 +265,23 @@ class Holdfast(Standing):
         return await crowds.cancel_all(self._here, filters, by=by, note=note, kill=kill, timeout=timeout)
 
     extension = extensions.extension
+
+    @look
+    async def _acts_as(self, by: str | None) -> str:
+        """Who acts; a server knows that by itself."""
+        return actor(by)
+
+    @refused(_EFFECT)
+    async def _settle(
+        self, run: Run[Any], key: str, body: Mapping[str, Any], *, attempt: int, by: str | None, note: str
+    ) -> None:
+        """Say what became of an effect, as it is recorded."""
+        await doubts.resolve(self._store, run.id, key, dict(body), attempt=attempt, by=by, note=note)
+
+    @refused(_EFFECT)
+    async def _change_plan(self, run: Run[Any], ops: Sequence[Op], *, by: str | None, note: str) -> int:
+        """Send a run changes of its plan; the number of the mail."""
+        return await change_plan(self._store, run.id, ops, by=by, note=note)
 
     # workers, queues
 

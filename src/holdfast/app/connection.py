@@ -7,7 +7,8 @@ from os import PathLike
 from typing import Any
 
 from holdfast.app.app import Holdfast
-from holdfast.base.config import Settings, store_url
+from holdfast.base.config import Settings, is_server, store_url
+from holdfast.errors import UsageError
 from holdfast.verbs.agent import Agent
 
 
@@ -30,8 +31,11 @@ def connect(
             run = await app.start(newsletter("tides"), id="issue-7")
             print(await run.result())
     """
+    named = store_url(url)
+    if is_server(named):
+        raise UsageError("hf.connect() opens a store. A server is for `holdfast --url`, and for HTTP: docs/server.md.")
     return Holdfast(
-        store_url(url),
+        named,
         agents=_several(agents),
         concurrency=concurrency,
         settings=settings or Settings(),

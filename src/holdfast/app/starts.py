@@ -14,7 +14,7 @@ from holdfast.codec import Input, input_of, schema
 from holdfast.control import lifecycle, signals
 from holdfast.errors import RunFinished, RunMoved, RunNotFound, Undecodable, UsageError
 from holdfast.handle.run import Run
-from holdfast.model import RunId, ThreadId
+from holdfast.model import Act, RunId, ThreadId
 from holdfast.running.scopes import scope_or_none
 from holdfast.verbs.agent import Call
 from holdfast.worker.executor import Executor
@@ -59,11 +59,11 @@ class Starts:
             run = here.handle(RunId(later[0]), ThreadId(later[1]))
         return run._of(call.agent)
 
-    async def scheduled(self, start: ScheduledStart) -> None:
-        """A time of a schedule has come."""
+    async def scheduled(self, start: ScheduledStart, act: Act | None = None) -> None:
+        """A time of a schedule has come; or somebody starts it by hand, which is their `act`."""
         given = Input.read(start.args_text, start.defaults)
         new = _new_run(start, given, place=QueuePlace(start.queue))
-        await self._executor.put(replace(new, scheduled_at=start.scheduled_at))
+        await self._executor.put(replace(new, scheduled_at=start.scheduled_at), act=act)
 
     async def triggered(self, start: TriggeredStart) -> bool:
         """A trigger has heard of something; whether the run is new."""

@@ -57,8 +57,15 @@ def checked_url(url: str) -> str:
     return url
 
 
+def is_server(url: str) -> bool:
+    """Is it the url of a server (`holdfast serve`), and not of a store?"""
+    return url.lower().startswith(("http://", "https://"))
+
+
 def has_password(url: str) -> bool:
-    """Has the url of a store a password in it, or may it have one?"""
+    """Has the url of a store or server a password or token in it, or may it have one?"""
+    if is_server(url):
+        return "#" in url or "@" in url
     if not _SERVER.match(url):
         return False
     try:

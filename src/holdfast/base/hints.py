@@ -7,6 +7,7 @@ there, and it still means the same.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.base.characters import escaped
-from holdfast.base.config import has_password
+from holdfast.base.config import URL, has_password, is_server
 
 _store: ContextVar[str | None] = ContextVar("holdfast_hints_store", default=None)
 
@@ -36,7 +37,7 @@ def hint(command: str, *arguments: str, options: Sequence[str] = ()) -> str:
     """
     store = _store.get()
     if store is not None and "--db" not in options:
-        options = (*options, "--db", store)
+        options = (*options, "--url" if is_server(store) else "--db", store)
     has_dash = any(word.startswith("-") for word in arguments)
     words = [*options, "--", *arguments] if has_dash else [*arguments, *options]
     return " ".join(["holdfast", command, *map(quoted, words)])
@@ -45,9 +46,16 @@ def hint(command: str, *arguments: str, options: Sequence[str] = ()) -> str:
 def about_store(url: str | None) -> None:
     """From here on, hints of this context name the store that was asked for; None: the usual one, which needs no name.
 
-    A password is not repeated: then the reader puts the url there again.
+    A password is not repeated: then the reader puts the url there again. The token of a server is left out.
     """
+    if url is not None and is_server(url):
+        url = url.partition("#")[0]
     _store.set("URL" if url is not None and has_password(url) else url)
+
+
+def is_about_server() -> bool:
+    """Do hints of this context name a server? Whoever reads them may have no store."""
+    return is_server(_store.get() or os.environ.get(URL) or "")
 
 
 def resume_hint(run_id: str, source: str | None = None, *, options: Sequence[str] = ()) -> str:
@@ -55,6 +63,8 @@ def resume_hint(run_id: str, source: str | None = None, *, options: Sequence[str
 
     Example: `resume_hint("order-7") == "holdfast resume order-7 FILE"`
     """
+    if is_about_server():  # nothing is executed there: any worker takes it up
+        return hint("resume", run_id, options=options)
     source = shown_source(source)
     if ":" in run_id or run_id.endswith(".py"):  # it could be taken for the file
         return hint("resume", run_id, options=("--app", source, *options))

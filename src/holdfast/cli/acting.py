@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.setup import Setup
 from holdfast.control.actors import actor
 from holdfast.model import Actor, Via
 
@@ -27,4 +28,6 @@ def actor_options(function: F) -> F:
 
 
 def _in_person(context: click.Context, parameter: click.Parameter, given: str | None) -> Actor:
+    if given is not None:
+        context.ensure_object(Setup).acts_for = given
     return Actor.of(actor(given), Via.cli)

@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from holdfast.app import Holdfast, connect
+from holdfast.app.served import Served
 from holdfast.cli.candidates import candidates
 from holdfast.cli.setup import Setup
 from holdfast.cli.stores import check_exists, with_store
@@ -20,12 +21,17 @@ T = TypeVar("T")
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def with_app(setup: Setup, work: Callable[[Holdfast], Awaitable[T]]) -> T:
-    """Open an app that knows no agents on the store, which must exist; do the work, close it."""
+def client(setup: Setup) -> Holdfast:
+    """An app that knows no agents, on the store, which must exist, or on the server."""
     check_exists(setup)
+    return connect(setup.db) if setup.served is None else Served(setup.served)
+
+
+def with_app(setup: Setup, work: Callable[[Holdfast], Awaitable[T]]) -> T:
+    """Open an app that knows no agents, do the work, close it."""
 
     async def go() -> T:
-        async with connect(setup.db) as app:
+        async with client(setup) as app:
             return await work(app)
 
     return asyncio.run(go())

@@ -15,7 +15,7 @@ from holdfast.base.config import Settings
 from holdfast.base.data import data
 from holdfast.base.ids import new_run_ids
 from holdfast.codec.fastjson import decode, encode
-from holdfast.control.actors import actor, way
+from holdfast.control.actors import act_on, actor, way
 from holdfast.control.remembering import remember
 from holdfast.control.upkeep.filing import files_are_forked, fork_files
 from holdfast.errors import ConflictingStart, RunNotFound, UsageError
@@ -41,6 +41,7 @@ from holdfast.model import (
     SCHEDULED_AT,
     TAGS,
     UNBEGUN,
+    Actor,
     Kind,
     NoteKind,
     Record,
@@ -91,7 +92,8 @@ async def fork(store: Store, whole: Whole, how: Branching, *, by: str | None, no
         marks = await remember(store, whole, part, thread_id=ids.thread)
     new = _new(whole, part, how, ids=ids, marks=marks, by=actor(by), note=note)
     faults.point("fork.before_commit")
-    stored = await store.put(new)
+    act = act_on(by, note, "fork", target=whole.row.id) if isinstance(by, Actor) else None
+    stored = await store.put(new, act=act)
     faults.point("fork.after_commit")
     if has_files:
         await files_are_forked(store, ids.run)
@@ -275,7 +277,7 @@ def _workspaces(whole: Whole, part: ForkedPart) -> dict[str, Any]:
     return {WORKSPACES: found} if found else {}
 
 
-def _budget(whole: Whole, part: Part) -> dict[str, Any]:
+def _budget(whole: Whole, part: ForkedPart) -> dict[str, Any]:
     """The limits that it had at the point: they are the fork's own from there on."""
     said = [r for r in whole.records[: part.at] if r.kind == Kind.noted and r.name == NoteKind.budget]
     return {BUDGET: decode(said[-1].payload or "{}")["limit"]} if said else {}

@@ -83,7 +83,7 @@ class Question:
         """
         text = coder_of(value).dumps(value, what="the answer")
         refuse_misfit(self.schema, text, f"the question {self.prompt!r}")
-        await self._decide(QuestionState.answered, text, by, note)
+        await self._decide(QuestionState.answered, text, by=by, note=note)
 
     @durable
     async def decline(self, *, by: str | None = None, note: str = "") -> None:
@@ -91,9 +91,9 @@ class Question:
 
         Example: `await question.decline(note="ask legal")`
         """
-        await self._decide(QuestionState.declined, None, by, note)
+        await self._decide(QuestionState.declined, None, by=by, note=note)
 
-    async def _decide(self, state: QuestionState, text: str | None, by: str | None, note: str) -> None:
+    async def _decide(self, state: QuestionState, text: str | None, *, by: str | None, note: str) -> None:
         decision = partial(questions.decide, self._store, self._row, state, text, note=note)
         if not is_in_run():
             await decision(by=by)

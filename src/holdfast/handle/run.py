@@ -235,11 +235,7 @@ class Run(Watched, Generic[R_co]):
 
     @refused("use `await run.result()` there")
     async def _result_or_needs(
-        self,
-        timeout: Duration | None = None,
-        *,
-        tell: Callable[[Needs], None] = lambda needs: None,
-        stays: bool = False,
+        self, timeout: Duration | None = None, *, tell: Callable[[Needs], None] = lambda _: None, stays: bool = False
     ) -> R_co:
         """As `result`, but a run that waits for a person or a signal raises NeedsHuman.
 
@@ -326,12 +322,9 @@ class Run(Watched, Generic[R_co]):
 
         Example: `if await run.cancel() is hf.Status.done: print("too late")`
         """
-        if is_in_run():
-            return Status(await self._act("cancel", partial(lifecycle.cancel, kill=kill), by, note))
         give_up = monotonic_us() + int(in_seconds(timeout, "Run.cancel(timeout=)", may_be_over=True) * 1_000_000)
-        ended = await lifecycle.cancel(self._store, self.id, by=by, note=note, kill=kill)
-        wait_s = 0.002
-        while ended is None:
+        ended, wait_s = await self._cancel(by=by, note=note, kill=kill), 0.002
+        while ended is None and not is_in_run():
             row = await self._row()
             if row.status.is_final:
                 return row.status
@@ -339,7 +332,11 @@ class Run(Watched, Generic[R_co]):
                 return Status.cancelled if row.summary.get("cancelling") else row.status
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 1.5, 0.1)
-        return ended
+        return ended or Status.cancelled
+
+    async def _cancel(self, *, by: str | None, note: str, kill: bool) -> Status | None:
+        told = await self._act("cancel", partial(lifecycle.cancel, kill=kill), by, note)
+        return None if told is None else Status(told)
 
     @overload
     async def send(
@@ -418,13 +415,16 @@ class Run(Watched, Generic[R_co]):
         text = coder_for(Any).dumps(message, what="the message")
         if is_in_run():
             return await interrupt_in(self._store, self.id, text, by=by, timeout_s=timeout_s)
-        number = await signals.interrupt(self._store, self.id, text, by=by)
+        number = await self._interrupt(text, by=by)
         replies, wait_s = Replies(self._store, self.id, number), 0.005
         async with asyncio.timeout(timeout_s):
             while (reply := await replies.look(await self._row())) is None:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 1.5, 0.2)
         return replies.read(reply)
+
+    async def _interrupt(self, text: str, *, by: str | None) -> int:
+        return await signals.interrupt(self._store, self.id, text, by=by)
 
     @durable
     async def questions(self, *, only_open: bool = True) -> list[Question]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.base.data import data
-from holdfast.base.hints import hint, resume_hint, shown_source
+from holdfast.base.hints import hint, is_about_server, resume_hint, shown_source
 from holdfast.history.facts import Facts
 from holdfast.journal.blocks import source_in
 from holdfast.model import RunId, Status
@@ -20,6 +20,8 @@ class Untaken(Facts):
     @property
     def text(self) -> str:
         """What to do about it."""
+        if is_about_server():
+            return "No worker is alive to take it up: start one where the store is."
         worker = hint("worker", shown_source(self.source))
         here = resume_hint(self.run_id, self.source)
         return f"No worker is alive to take it up. Start one: {worker}; or execute it here: {here}"

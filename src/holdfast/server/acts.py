@@ -39,7 +39,9 @@ from holdfast.history.replies import Replies
 from holdfast.journal.integrity import check_records
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
 from holdfast.model import Actor, Kind, Mail, NoteKind, QuestionState, RunId, RunRow, Status
+from holdfast.model.budgets import Budget
 from holdfast.server.branching import Forks
+from holdfast.server.keeping import Keeping
 from holdfast.server.objects import question_object
 from holdfast.server.problems import Problem, misfit
 from holdfast.server.reads import Reads
@@ -101,6 +103,7 @@ class Acts:
         self._app = app
         self._reads = reads
         self.forks = Forks(app, reads)
+        self.keeping = Keeping(app)
 
     @property
     def _store(self) -> Store:
@@ -155,13 +158,13 @@ class Acts:
             raise Problem("not_now", f"The run is {status}; nothing was changed.", state=status.value)
         return status, "already done" if before is Status.paused else "paused"
 
-    async def resume(self, run_id: str, act: Act) -> Outcome:
+    async def resume(self, run_id: str, act: Act, budget: Budget | None = None) -> Outcome:
         before = await self._status(run_id)
         if before.is_final:
             raise Problem("not_now", f"The run is {before}; a run that has ended is retried.", state=before.value)
         if await self._was_done(run_id, act, "resume"):
             return before, "already done"
-        await lifecycle.go_on(self._store, RunId(run_id), by=act.by, note=act.note, own_id=act.own_id)
+        await lifecycle.go_on(self._store, RunId(run_id), by=act.by, note=act.note, own_id=act.own_id, budget=budget)
         return await self._status(run_id), "resumed"
 
     async def cancel(self, run_id: str, act: Act, *, kill: bool, waits: bool = True) -> Outcome:
@@ -397,9 +400,8 @@ class Acts:
                 scheduled_at=now_us(),
                 defaults=state.defaults,
             )
-            await self._app._parts.starts.scheduled(wanted)
-            if is_new:
-                await self._store.add_act(act_on(act.by, act.note, "schedule run", target=name))
+            done = act_on(act.by, act.note, "schedule run", target=name)
+            await self._app._parts.starts.scheduled(wanted, done)
         return await self._reads.row(run_id), is_new
 
     async def backfill(self, name: str, act: Act, *, start: datetime, end: datetime) -> list[str]:

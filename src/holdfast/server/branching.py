@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.app import Holdfast
-from holdfast.control.actors import act_on
 from holdfast.errors import ConflictingStart
 from holdfast.handle.forks import Wanted, fork
 from holdfast.model import Actor, RunId, RunRow
@@ -34,6 +33,4 @@ class Forks:
             if is_keyed:
                 raise Problem("key_reused", "Use another key for another request.") from None
             raise
-        if is_new:
-            await store.add_act(act_on(by, note, "fork", target=run_id))
         return row, is_new

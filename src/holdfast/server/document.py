@@ -19,11 +19,13 @@ from holdfast.server.api import (
     hooks,
     in_doubt,
     links,
+    looks,
     overview,
     plans,
     questions,
     queues,
     receipts,
+    retention,
     run,
     runs,
     schedules,
@@ -50,7 +52,7 @@ Who acts comes from the credential. Roles: viewer looks, operator acts, admin ch
 #: What has a fixed name comes before what has an id in its place.
 _RESOURCES: Final = (
     overview, runs, bulk, run, acting, checkpoints, artifacts, streams, plans, receipts, forks, threads, questions,
-    in_doubt, schedules, triggers, events, queues, workers, activity, store, stream,
+    in_doubt, schedules, triggers, events, queues, workers, activity, retention, store, looks, stream,
 )  # fmt: skip
 
 _PROBLEM: Final = {

@@ -67,6 +67,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "no_bytes": (409, "It has no bytes to download"),
     "damaged_file": (409, "Its stored bytes are missing or damaged"),
     "quarantined": (409, "The run's stored data failed verification"),
+    "store_damaged": (409, "The store itself is damaged"),
     "not_now": (409, "The run is not in a state for this"),
     "key_reused": (409, "The Idempotency-Key was used for something else"),
     "count_changed": (409, "Other runs fit by now"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -54,6 +54,7 @@ from holdfast.server.surveys import Surveys
 from holdfast.server.tables import Tables
 from holdfast.server.which import Which
 from holdfast.store.contract import Store
+from holdfast.store.looks import Look
 from holdfast.version import VERSION
 
 _STUCK: Final = frozenset({Status.in_doubt, Status.blocked, Status.quarantined})
@@ -273,6 +274,10 @@ class Reads:
         await self.row(run_id)
         found = await self._app.get(run_id).verify_journal()
         return {**found.as_dict(), "at": stamp(now_us())}
+
+    async def look(self, wanted: Look, given: Mapping[str, Any]) -> str:
+        """Rows as they are stored, as text."""
+        return await wanted.result(self._store, given)
 
     # what needs somebody
 

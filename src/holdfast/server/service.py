@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Header, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from holdfast.base.data import data
@@ -87,6 +87,10 @@ class Noted(Body):
     """What every act takes."""
 
     note: str = Field("", max_length=2000, description="Why; kept with what is done.")
+
+
+#: Why something is removed: a DELETE has no body.
+DeleteNote = Annotated[str, Query(max_length=2000, description="Why; kept with what is done.", alias="note")]
 
 
 def act_of(person: Person, body: Noted, key: str | None) -> Act:

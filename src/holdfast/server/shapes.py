@@ -370,6 +370,32 @@ class StoreShape(Shape):
     holdfast: str
 
 
+class Rule(Shape):
+    agent: str = Field(examples=["newsletter"])
+    keep_s: float | None
+    last_at: str | None
+    last_runs: int
+
+
+class Rules(Shape):
+    items: list[Rule]
+
+
+class PruneShape(Shape):
+    model_config = ConfigDict(extra="forbid", title="Pruned")
+
+    runs: int
+    records: int
+    kept: int
+    forgotten: int
+    dry_run: bool
+    threads: int
+
+
+class Looked(Shape):
+    result_json: str = Field(description="In the format of stored values.")
+
+
 class Health(Shape):
     is_alive: bool
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.base.config import Settings, checked_url
+from holdfast.base.config import Settings, checked_url, is_server
 from holdfast.errors import UsageError
 from holdfast.store.contract import Store
 
@@ -22,6 +22,10 @@ def open_store(url: str, *, settings: Settings) -> Store:
                 "A PostgreSQL store needs the driver asyncpg, which is not installed: pip install 'holdfast[postgres]'"
             ) from error
         return PostgresStore(url, settings=settings)
+    if is_server(url):
+        from holdfast.store.served.store import served_store
+
+        return served_store(url)
     from holdfast.store.sqlite.store import SqliteStore
 
     if "://" in url and not url.startswith("sqlite:///"):

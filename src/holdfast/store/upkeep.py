@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.model import Ended, Removal, RunId, RunRow, SchemaStep, Whole
+from holdfast.model import Act, Ended, Removal, RunId, RunRow, SchemaStep, Whole
 from holdfast.store.problems import Problem
 
 
@@ -58,12 +58,12 @@ class Upkeep(Protocol):
         """All of a run, of one moment; CorruptJournal if it cannot be read."""
         ...
 
-    async def put(self, whole: Whole, *, instead_of: RunRow | None = None) -> RunRow:
+    async def put(self, whole: Whole, *, instead_of: RunRow | None = None, act: Act | None = None) -> RunRow:
         """Store a run as it is elsewhere, unowned, with all it has, in one commit; what is stored under its id now.
 
         If the id exists, nothing is changed. `instead_of`: the run that is stored, with this epoch and digest and
         without an owner, is removed with all it has in the same commit; if it is another by now, nothing is changed.
-        Rings if the run may be claimed.
+        `act`: who did it, kept in the same commit if it is new. Rings if the run may be claimed.
         """
         ...
 

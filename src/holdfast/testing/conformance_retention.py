@@ -8,6 +8,8 @@ import os
 from typing import Any
 
 from holdfast.model import (
+    Act,
+    ActFilter,
     Kind,
     Landing,
     Mail,
@@ -18,6 +20,7 @@ from holdfast.model import (
     RunId,
     RunRow,
     Status,
+    Via,
     Whole,
     reasons,
 )
@@ -250,7 +253,10 @@ async def a_whole_run_is_taken_in_as_it_is(make: MakeStore) -> None:
         await store.prune([_tombstone(whole.row)], before=None, most=_MOST, now=LATER)
         await store.forget_runs([whole.row.id])
         assert await store.run(whole.row.id) is None
-        assert await store.put(whole) == whole.row
+        act = Act(LATER, "ana", Via.cli, "fork", "r0", None, "why")
+        assert await store.put(whole, act=act) == whole.row
+        assert await store.put(whole, act=act) == whole.row
+        assert [each for _, each in await store.surveys.acts(ActFilter())] == [act], "with what was done, and once"
         assert await _whole(store, whole.row.id) == whole
         ready = await store.ready(agents=["agent"], queues=None, now=START + 7, limit=5)
         assert [row.id for row in ready] == ["r_1"]

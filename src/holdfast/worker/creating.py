@@ -7,7 +7,7 @@ import asyncio
 from holdfast.base.config import Settings
 from holdfast.control.actors import act_in, way
 from holdfast.journal.blobs import Texts
-from holdfast.model import Actor, Append, Fence, RunRow
+from holdfast.model import Act, Actor, Append, Fence, RunRow
 from holdfast.store.contract import Store
 from holdfast.worker.executions import Executions
 from holdfast.worker.leases import Lease
@@ -43,11 +43,21 @@ class Creating:
         return row
 
     async def put(
-        self, new: NewRun, *, fence: Fence | None = None, by: Actor | None = None, note: str = ""
+        self,
+        new: NewRun,
+        *,
+        fence: Fence | None = None,
+        by: Actor | None = None,
+        note: str = "",
+        act: Act | None = None,
     ) -> tuple[RunRow, bool]:
-        """Store a run for whichever worker has room, unless it exists; whether it is new. `by`: who starts it."""
+        """Store a run for whichever worker has room, unless it exists; whether it is new. `by`: who starts it.
+
+        `act`: what they did, if that was something else than to start it.
+        """
         append = new.append(self._settings.inline_limit)
-        act = None if by is None else act_in({"by": by, "note": note, **way(by)}, "start", append.row.id)
+        if act is None and by is not None:
+            act = act_in({"by": by, "note": note, **way(by)}, "start", append.row.id)
         row = await self._store.create(append, owner=None, fence=fence, act=act)
         is_new = row.nonce == append.row.nonce
         if not is_new:

@@ -14,7 +14,7 @@ from holdfast.base.config import Settings
 from holdfast.control import lifecycle, signals
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.handle.run import Run
-from holdfast.model import FINAL, Actor, Fence, Mail, Proof, RunId, RunRow, Status, ThreadId, WorkerId
+from holdfast.model import FINAL, Act, Actor, Fence, Mail, Proof, RunId, RunRow, Status, ThreadId, WorkerId
 from holdfast.running import forgotten
 from holdfast.running.branches import install
 from holdfast.running.children import ChildStart
@@ -253,9 +253,11 @@ class Executor:
         run = await self.start(call, run_id=run_id, thread_id=thread_id)
         return run, before is not None and before.status in (Status.failed, Status.cancelled)
 
-    async def put(self, new: NewRun, *, by: Actor | None = None, note: str = "") -> tuple[Run[Any], bool]:
+    async def put(
+        self, new: NewRun, *, by: Actor | None = None, note: str = "", act: Act | None = None
+    ) -> tuple[Run[Any], bool]:
         """Store a run for whichever worker has room, unless it exists; whether it is new. `by`: who starts it."""
-        row, is_new = await self._creating.put(new, by=by, note=note)
+        row, is_new = await self._creating.put(new, by=by, note=note, act=act)
         return self.handle(row.id, row.thread_id), is_new
 
     # taking up

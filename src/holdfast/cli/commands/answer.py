@@ -19,7 +19,6 @@ from holdfast.cli.prompts import can_ask
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.takers import advice_for, tell
 from holdfast.cli.text import clean, to_json
-from holdfast.control.actors import actor
 from holdfast.handle.decisions import Question
 
 
@@ -53,14 +52,14 @@ def answer_command(
     if bool(words) + yes + no + (json_value is not None) > 1:
         raise Failure("Say the answer once: VALUE, --yes, --no or --json-value.", USAGE)
 
-    async def work(app: Holdfast) -> tuple[Question, Any, str]:
+    async def work(app: Holdfast) -> tuple[Question, Any, str, str]:
         question = await question_of(app, given)
         check_open(question)
         value = _value(setup, question, words, yes, no, json_value)
         await question.answer(value, by=by, note=note)
-        return question, value, await advice_for(app, question.run_id)
+        return question, value, await app._acts_as(by), await advice_for(app, question.run_id)
 
-    question, value, advice = with_app(setup, work)
+    question, value, who, advice = with_app(setup, work)
     if setup.is_json:
         print(
             to_json(
@@ -68,7 +67,7 @@ def answer_command(
                     "question": question.id,
                     "run": question.run_id,
                     "value": value,
-                    "by": actor(by),
+                    "by": who,
                     "note": note,
                 }
             )

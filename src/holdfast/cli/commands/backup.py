@@ -14,7 +14,7 @@ from holdfast.history.words import size
 from holdfast.store.contract import Store
 
 
-@command("backup")
+@command("backup", here="copies the file of a store")
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False))
 def backup_command(setup: Setup, target: str) -> int:
     """Write a copy of a SQLite store to a new file, while workers go on.

@@ -22,7 +22,7 @@ from holdfast.errors import UsageError
 _USUAL = 7788
 
 
-@command("console")
+@command("console", here="serves a store itself")
 @click.argument("store", metavar="[STORE]", required=False)
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="0: any that is free. [default: 7788, or any if that is taken]"

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import click
 
-from holdfast.base.config import Settings, store_url
+from holdfast.base.config import Settings, is_server, store_url
 from holdfast.cli.clients import complete_agent
 from holdfast.cli.failure import CONFLICT, INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.lists import Listed, line_of, show_list
@@ -42,7 +42,7 @@ _AT_ONCE = 100
 _EXPLAINED = 5  #: a table has no room for why a run was refused
 
 
-@command("copy")
+@command("copy", here="takes runs from store to store")
 @click.argument("from_url", metavar="FROM")
 @click.argument("to_url", metavar="TO")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
@@ -92,6 +92,8 @@ def copy_command(
     if seize and not move:
         raise Failure("--seize is for --move: a copy takes nothing from anybody.", USAGE)
     warn_of_password("FROM or TO", from_url, to_url)
+    if is_server(from_url) or is_server(to_url):
+        raise Failure("Runs are copied from store to store; a server is none.", USAGE)
     check_exists(Setup(db=from_url))
     named = frozenset(map(Status, statuses)) or None
 

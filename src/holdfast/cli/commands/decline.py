@@ -12,7 +12,6 @@ from holdfast.cli.commands.questions import question_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.takers import advice_for, tell
 from holdfast.cli.text import clean, to_json
-from holdfast.control.actors import actor
 from holdfast.handle.decisions import Question
 
 
@@ -25,15 +24,15 @@ def decline_command(setup: Setup, given: str, note: str, by: str | None) -> int:
     The agent gets the error Declined, with the note. Exit code 5: it was decided already, or shows something else now.
     """
 
-    async def work(app: Holdfast) -> tuple[Question, str]:
+    async def work(app: Holdfast) -> tuple[Question, str, str]:
         question = await question_of(app, given)
         check_open(question)
         await question.decline(by=by, note=note)
-        return question, await advice_for(app, question.run_id)
+        return question, await app._acts_as(by), await advice_for(app, question.run_id)
 
-    question, advice = with_app(setup, work)
+    question, who, advice = with_app(setup, work)
     if setup.is_json:
-        print(to_json({"question": question.id, "run": question.run_id, "by": actor(by), "note": note}))
+        print(to_json({"question": question.id, "run": question.run_id, "by": who, "note": note}))
     else:
         print(clean(f"Declined {question.id}; run {question.run_id} is told so.", one_line=True))
     tell(advice)

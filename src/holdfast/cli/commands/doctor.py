@@ -52,7 +52,7 @@ class Finding:
 _MARKS = {Grade.ok: ("✔", "green"), Grade.warning: ("⚠", "yellow"), Grade.bad: ("✖", "red")}
 
 
-@command("doctor")
+@command("doctor", here="looks at the files and the database of a store")
 def doctor_command(setup: Setup) -> int:
     """Check this installation and its store.
 

@@ -18,7 +18,7 @@ from holdfast.store import open_store
 from holdfast.store.contract import Store
 
 
-@command("migrate")
+@command("migrate", here="changes the tables of a store")
 @click.option("--check", is_flag=True, help="Only tell; exit code 1 if there is something to do.")
 def migrate_command(setup: Setup, check: bool) -> int:
     """Bring the tables of a store up to date.

@@ -7,12 +7,13 @@ import tempfile
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.acting import actor_options
+from holdfast.cli.clients import with_app
 from holdfast.cli.failure import NOT_FOUND, OK, USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, to_json
-from holdfast.control.plans import change_plan
 from holdfast.errors import UsageError
 from holdfast.history.lookup import find
 from holdfast.history.plans import PlanInfo, changes_in, plan_of, todo_text
@@ -77,10 +78,10 @@ def _edit(setup: Setup, run_id: RunId, plan: PlanInfo, *, note: str, by: str | N
     number = 0
     if ops:
 
-        async def send(store: Store) -> int:
-            return await change_plan(store, run_id, ops, by=by, note=note)
+        async def send(app: Holdfast) -> int:
+            return await app._change_plan(app.get(run_id), ops, by=by, note=note)
 
-        number = with_store(setup, send, read_only=False)
+        number = with_app(setup, send)
     if setup.is_json:
         print(to_json({"run": run_id, "sent": number, "ops": list(ops)}))
     else:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import Any
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.base.hints import resume_hint
 from holdfast.cli.acting import by_option
+from holdfast.cli.clients import with_app
 from holdfast.cli.commands.in_doubt import find_doubts
 from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.inputs import parse_json
 from holdfast.cli.prompts import confirm
 from holdfast.cli.setup import Setup, command
-from holdfast.cli.stores import existing_store, run_argument
+from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, to_json
 from holdfast.codec import coder_for, encode_error
-from holdfast.control import doubts
-from holdfast.control.actors import actor
 from holdfast.errors import AlreadySettled, StepError
 from holdfast.history.lookup import find
 from holdfast.journal.blocks import source_in
@@ -59,26 +58,25 @@ def resolve_command(
     """
     verdict, words = _verdict(happened, not_happened, message)
 
-    async def choose() -> tuple[RunId, str, int]:
-        async with existing_store(setup) as store:
-            row = await find(store, run)
-            return row.id, *await _choose(store, row.id, key)
+    async def choose(store: Store) -> tuple[RunId, str, int]:
+        row = await find(store, run)
+        return row.id, *await _choose(store, row.id, key)
 
-    run_id, chosen, attempt = asyncio.run(choose())
+    run_id, chosen, attempt = with_store(setup, choose)
     if not yes:
         confirm(f"{chosen} of run {run_id}: {words}. This is final.")
 
-    async def settle() -> str | None:
-        async with existing_store(setup, read_only=False) as store:
-            await doubts.resolve(store, run_id, chosen, verdict, attempt=attempt, by=by, note=note)
-            return source_in(await store.records(run_id))
+    async def settle(app: Holdfast) -> tuple[str | None, str]:
+        await app._settle(app.get(run_id), chosen, verdict, attempt=attempt, by=by, note=note)
+        return source_in(await app._store.records(run_id)), await app._acts_as(by)
 
-    source = asyncio.run(settle())
+    source, who = with_app(setup, settle)
     if setup.is_json:
-        print(to_json({"run": run_id, "key": chosen, "verdict": verdict["verdict"], "by": actor(by), "note": note}))
+        print(to_json({"run": run_id, "key": chosen, "verdict": verdict["verdict"], "by": who, "note": note}))
     else:
         print(clean(f"{chosen} of run {run_id}: {words}."))
-        print(f"The run goes on when a worker takes it up, or now: {resume_hint(run_id, source)}", file=sys.stderr)
+        now = "" if setup.served else f", or now: {resume_hint(run_id, source)}"
+        print(f"The run goes on when a worker takes it up{now}", file=sys.stderr)
     return 0
 
 

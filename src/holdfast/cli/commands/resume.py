@@ -10,7 +10,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.base.hints import hint, resume_hint
 from holdfast.cli.acting import actor_options
-from holdfast.cli.clients import with_app
+from holdfast.cli.clients import client, with_app
 from holdfast.cli.execution import Attempt, Patience, executing, patience_options
 from holdfast.cli.failure import OK, USAGE, Failure
 from holdfast.cli.project import Project
@@ -69,11 +69,11 @@ def resume_command(
 ) -> int:
     """Have runs go on where they were.
 
-    A paused run is handed to the workers: no code is needed. With FILE or --app the run is executed here, and its
-    result printed. That is also how a run that is blocked, or was cut off, goes on without a worker; its code may then
-    come from HOLDFAST_APP, or from `agents = ["FILE"]` under [tool.holdfast] in pyproject.toml. A run that is done
-    prints its result; one that failed is opened again with --retry only. A run whose budget is used up goes on
-    once that is raised, with --budget; so does all that came of it.
+    A paused run is handed to the workers: no code is needed; so is any run behind a server (--url). With FILE or --app
+    the run is executed here, and its result printed. That is also how a run that is blocked, or was cut off, goes on
+    without a worker; its code may then come from HOLDFAST_APP, or from `agents = ["FILE"]` under [tool.holdfast] in
+    pyproject.toml. A run that is done prints its result; one that failed is opened again with --retry only. A run whose
+    budget is used up goes on once that is raised, with --budget; so does all that came of it.
 
     \b
     holdfast resume issue-7 issue-8
@@ -86,6 +86,12 @@ def resume_command(
     runs, sources = _sorted_out(given)
     filters.check(runs, "resume")
     has_code = bool(sources or app or retry)
+    if setup.served is not None:
+        if has_code:
+            raise Failure("A server executes nothing, its workers do: leave FILE, --app and --retry out.", USAGE)
+        if len(runs) == 1 and budget is None and with_store(setup, lambda store: _is_over(store, runs[0])):
+            return _tell_end(setup, runs[0], Patience(timeout_s, stays))
+        return _hand_over(setup, runs, filters, note, by, budget=budget)
     if filters.is_given or len(runs) > 1:
         if has_code:
             raise Failure(f"One run can be executed here, not several; got {' '.join(given) or filters}.", USAGE)
@@ -127,6 +133,10 @@ async def _is_held(store: Store, given: str) -> bool:
     return row.status is Status.paused or (row.owner is not None and row.owner not in await store.dead_workers())
 
 
+async def _is_over(store: Store, given: str) -> bool:
+    return (await find(store, given)).status.is_final
+
+
 # by the workers
 
 
@@ -139,6 +149,8 @@ def _hand_over(
     *,
     budget: Budget | None = None,
 ) -> int:
+    was_named = bool(runs)
+
     async def resume(run: Run[Any], was: RunInfo) -> Told:
         if budget is not None:
             await run.resume(budget=budget, by=by, note=note)
@@ -148,6 +160,9 @@ def _hand_over(
             return await run.status(), "resumed" if was.status is Status.paused else "goes on", OK
         if was.status.is_final:
             return already(was.status)
+        if setup.served is not None and was_named:
+            await run.resume(by=by, note=note)
+            return await run.status(), "handed to the workers", OK
         advice = _CUT_OFF if was.is_lost else _ADVICE.get(was.status, "it goes on by itself")
         return was.status, f"not paused: {advice}", OK
 
@@ -157,9 +172,24 @@ def _hand_over(
         return outcomes, "" if queued is None else await advice_for(client, queued)
 
     outcomes, advice = with_app(setup, work)
-    code = report(setup, outcomes, nothing=f"No paused run ({filters}).", was_named=bool(runs))
+    code = report(setup, outcomes, nothing=f"No paused run ({filters}).", was_named=was_named)
     tell(advice)
     return code
+
+
+def _tell_end(setup: Setup, wanted: str, patience: Patience) -> int:
+    """How a run behind a server ended."""
+
+    async def work(attempt: Attempt) -> str | None:
+        async with client(setup) as app:
+            run = await app.find(wanted)
+            attempt.started(run)
+            return await attempt.outcome(run, app._store)
+
+    def again(found: str, *options: str) -> str:
+        return hint("retry" if "--retry" in options else "resume", found)
+
+    return Attempt(setup, again, patience).execute(work)
 
 
 # here

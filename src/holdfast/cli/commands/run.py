@@ -11,7 +11,7 @@ from holdfast.cli.source import call_of, one_agent
 from holdfast.model import Status
 
 
-@command("run")
+@command("run", here="executes a run in this process")
 @click.argument("source", metavar="FILE[:AGENT]")
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1)
 @click.option(

@@ -26,7 +26,7 @@ _DRAIN_S = 30.0
 _FILE = click.Path(path_type=Path)
 
 
-@command("serve")
+@command("serve", here="is a server itself")
 @click.argument("sources", metavar="[FILE[:AGENT]]...", nargs=-1)
 @click.option("--port", type=click.IntRange(0, 65535), default=7788, show_default=True, help="0: any that is free.")
 @click.option(

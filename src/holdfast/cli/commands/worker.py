@@ -39,7 +39,7 @@ _AWAY_S = 1.0
 _COUNTED = (signal.SIGTERM, signal.SIGINT)
 
 
-@command("worker")
+@command("worker", here="executes runs in this process")
 @click.argument("sources", metavar="FILE[:AGENT]...", nargs=-1, required=True)
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only runs of this queue; may be repeated.")
 @click.option(

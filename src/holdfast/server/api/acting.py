@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Response
 from pydantic import Field
 
+from holdfast.model.budgets import Budget
 from holdfast.server.acts import Outcome
 from holdfast.server.answers import Answer
 from holdfast.server.api.run import RunPath
 from holdfast.server.security.people import Role
-from holdfast.server.service import Key, Noted, Parts, Who, act_of, needs
+from holdfast.server.service import Body, Key, Noted, Parts, Who, act_of, needs
 from holdfast.server.shapes import Checked, Replied, Signalled, Told
 
 router = APIRouter(tags=["acting on a run"])
@@ -23,11 +24,26 @@ async def pause(parts: Parts, person: Who, run: RunPath, body: Noted, key: Key =
     return _told(await parts.acts.pause(run, act_of(person, body, key)))
 
 
+class BudgetBody(Body):
+    """Limits; those that are not given stay."""
+
+    tokens: Annotated[int, Field(ge=0, lt=2**62)] | None = None
+    cost: Annotated[float, Field(ge=0, lt=1e12)] | None = None
+    steps: Annotated[int, Field(ge=0, lt=2**62)] | None = None
+
+
+class ResumeBody(Noted):
+    """With what."""
+
+    budget: BudgetBody | None = Field(None, description="What it may use from now on, with all that came of it.")
+
+
 @router.post(
     "/runs/{run:id}/resume", response_model=Told, summary="Have it go on", **needs(Role.operator, *_USUAL, "not_now")
 )
-async def resume(parts: Parts, person: Who, run: RunPath, body: Noted, key: Key = None) -> Response:
-    return _told(await parts.acts.resume(run, act_of(person, body, key)))
+async def resume(parts: Parts, person: Who, run: RunPath, body: ResumeBody, key: Key = None) -> Response:
+    budget = None if body.budget is None else Budget(**body.budget.model_dump()).checked("budget")
+    return _told(await parts.acts.resume(run, act_of(person, body, key), budget))
 
 
 @router.post(

@@ -11,7 +11,7 @@ from holdfast.server.acts import Act
 from holdfast.server.answers import Answer
 from holdfast.server.api.runs import KNOWN
 from holdfast.server.security.people import Role
-from holdfast.server.service import Key, Noted, Parts, When, Who, act_of, needs
+from holdfast.server.service import DeleteNote, Key, Noted, Parts, When, Who, act_of, needs
 from holdfast.server.shapes import Backfilled, Done, Listed, RunShape
 
 router = APIRouter(tags=["schedules"])
@@ -69,6 +69,6 @@ async def backfill(parts: Parts, person: Who, name: Name, body: BackfillBody, ke
 
 
 @router.delete("/schedules/{name:id}", response_model=Done, summary="Forget one", **needs(Role.admin, _UNKNOWN))
-async def remove_schedule(parts: Parts, person: Who, name: Name) -> Response:
-    await parts.acts.remove_schedule(name, Act(person))
+async def remove_schedule(parts: Parts, person: Who, name: Name, note: DeleteNote = "") -> Response:
+    await parts.acts.remove_schedule(name, Act(person, note))
     return Answer({"what": "removed"})

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from holdfast.server.acts import Act
 from holdfast.server.answers import Answer
 from holdfast.server.security.people import Role
-from holdfast.server.service import Key, Noted, Parts, Who, act_of, needs
+from holdfast.server.service import DeleteNote, Key, Noted, Parts, Who, act_of, needs
 from holdfast.server.shapes import Done, Listed, TriggerLog
 
 router = APIRouter(tags=["triggers"])
@@ -44,6 +44,6 @@ async def resume_trigger(parts: Parts, person: Who, name: Name, body: Noted, key
 
 
 @router.delete("/triggers/{name:id}", response_model=Done, summary="Forget one", **needs(Role.admin, _UNKNOWN))
-async def remove_trigger(parts: Parts, person: Who, name: Name) -> Response:
-    await parts.acts.remove_trigger(name, Act(person))
+async def remove_trigger(parts: Parts, person: Who, name: Name, note: DeleteNote = "") -> Response:
+    await parts.acts.remove_trigger(name, Act(person, note))
     return Answer({"what": "removed"})

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.errors import UsageError
-from holdfast.model import Append, Ended, Removal, RunId, RunRow, SchemaStep, Whole
+from holdfast.model import Act, Append, Ended, Removal, RunId, RunRow, SchemaStep, Whole
 from holdfast.store import rows
 from holdfast.store.migrate import migrations
 from holdfast.store.postgres import apply, migrate
@@ -107,10 +107,10 @@ class PostgresRetention:
 
         return await self._database.read(work)
 
-    async def put(self, whole: Whole, *, instead_of: RunRow | None = None) -> RunRow:
+    async def put(self, whole: Whole, *, instead_of: RunRow | None = None, act: Act | None = None) -> RunRow:
         async def work(connection: Any, again: bool) -> RunRow:
             await connection.execute(self._queries["begin"], timeout=STATEMENT_S)
-            stored = await _put(connection, self._queries, whole, instead_of)
+            stored = await _put(connection, self._queries, whole, instead_of=instead_of, act=act)
             faults.point("copy.before_commit")
             await connection.execute("COMMIT", timeout=STATEMENT_S)
             return stored
@@ -165,7 +165,9 @@ async def _prune(
     return rows.pruned(tombstones, stored=stored, more=more)
 
 
-async def _put(connection: Any, queries: Queries, whole: Whole, instead_of: RunRow | None) -> RunRow:
+async def _put(
+    connection: Any, queries: Queries, whole: Whole, *, instead_of: RunRow | None, act: Act | None
+) -> RunRow:
     row = whole.row
     if instead_of is not None:
         parameters = (instead_of.id, instead_of.epoch, instead_of.digest)
@@ -182,6 +184,8 @@ async def _put(connection: Any, queries: Queries, whole: Whole, instead_of: RunR
             await apply.open_question(connection, queries, question, None)
         for landed in whole.landed:
             await connection.execute(queries["insert_landed"], row.id, *landed, timeout=STATEMENT_S)
+        if act is not None:
+            await apply.add_act(connection, queries, act)
     stored = await apply.run(connection, queries, row.id)
     assert stored is not None
     return stored

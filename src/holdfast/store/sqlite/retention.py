@@ -12,7 +12,7 @@ import apsw
 
 from holdfast.base import system
 from holdfast.errors import StoreError, UsageError
-from holdfast.model import Append, Ended, Removal, RunId, RunRow, SchemaStep, Whole
+from holdfast.model import Act, Append, Ended, Removal, RunId, RunRow, SchemaStep, Whole
 from holdfast.store import migrate, rows
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import reads
@@ -83,9 +83,9 @@ class SqliteRetention:
     async def whole(self, run_id: RunId) -> Whole | None:
         return await self._database.read(lambda connection: _whole(connection, run_id), run_id=run_id)
 
-    async def put(self, whole: Whole, *, instead_of: RunRow | None = None) -> RunRow:
+    async def put(self, whole: Whole, *, instead_of: RunRow | None = None, act: Act | None = None) -> RunRow:
         return await self._database.write(
-            lambda transaction, _: _put(transaction, whole, instead_of),
+            lambda transaction, _: _put(transaction, whole, instead_of, act=act),
             _COPY_POINTS,
             rings=whole.row.wake_at is not None,
         )
@@ -171,7 +171,7 @@ def _whole(connection: apsw.Connection, run_id: RunId) -> Whole | None:
     )
 
 
-def _put(transaction: Transaction, whole: Whole, instead_of: RunRow | None) -> RunRow:
+def _put(transaction: Transaction, whole: Whole, instead_of: RunRow | None, *, act: Act | None) -> RunRow:
     row = whole.row
     if instead_of is not None:
         _remove(transaction, instead_of)
@@ -182,6 +182,7 @@ def _put(transaction: Transaction, whole: Whole, instead_of: RunRow | None) -> R
             transaction.open_question(question)
         for landed in whole.landed:
             transaction.execute(_QUERIES["insert_landed"], (row.id, *landed))
+        transaction.add_act(act)
     stored = transaction.run(row.id)
     assert stored is not None
     return stored

@@ -429,8 +429,8 @@ class SqliteStore:
     async def whole(self, run_id: RunId) -> Whole | None:
         return await self._retention.whole(run_id)
 
-    async def put(self, whole: Whole, *, instead_of: RunRow | None = None) -> RunRow:
-        return await self._retention.put(whole, instead_of=instead_of)
+    async def put(self, whole: Whole, *, instead_of: RunRow | None = None, act: Act | None = None) -> RunRow:
+        return await self._retention.put(whole, instead_of=instead_of, act=act)
 
     # news
 
