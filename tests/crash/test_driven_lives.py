@@ -50,7 +50,7 @@ def unasked() -> Survival:
 
 
 #: They take their time, and are much like the others.
-ALIKE = (permits.asks_in_time, permits.receives, permits.receives_until, permits.asks_while_it_sleeps)
+ALIKE = (permits.lets_ask, permits.asks_in_time, permits.receives, permits.receives_until, permits.asks_while_it_sleeps)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,6 @@ ALIKE = (permits.asks_in_time, permits.receives, permits.receives_until, permits
     [
         permits.asks,
         permits.asks_until,
-        permits.lets_ask,
         *(pytest.param(each, marks=pytest.mark.prove) for each in ALIKE),
     ],
     ids=lambda agent: agent.name,
@@ -74,7 +73,7 @@ def test_an_agent_that_waits_and_then_pays_is_killed_as_often_as_one_that_just_p
 
 
 def test_points_are_counted_over_all_processes_of_a_life() -> None:
-    survival = assert_survives(permits.asks_until(1), drive=drive, points=["append.*", "claim.*", "park.*"])
+    survival = assert_survives(permits.asks_until(1), drive=drive, points=["append.after_commit", "claim.*", "park.*"])
     assert {"park.after@1", "claim.after_commit@1", "append.after_commit@2"} <= {*survival.points}
     assert len({*survival.points}) == len(survival.points)
     assert {life.deaths[0].partition("@")[0] for life in survival.lives} >= {"park.after", "claim.after_commit"}
