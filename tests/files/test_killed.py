@@ -72,3 +72,4 @@ def test_the_same_on_postgresql(postgres_url: str) -> None:
 def test_killed_at_every_point_and_again(sort: str, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue("postgres_url") if sort == "postgres" else None
     print(assert_survives(agents.coder(1), url=url, setup=own_directories, check=all_built, rounds=60))
+    print(assert_survives(agents.author("text"), url=url, check=all_put_out_once, rounds=30))

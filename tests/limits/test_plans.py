@@ -237,8 +237,11 @@ def test_a_plan_is_the_same_whoever_dies_between_its_calls(postgres_url: str) ->
 
 
 @pytest.mark.prove
-def test_a_plan_is_the_same_wherever_it_is_killed() -> None:
-    print(assert_survives(agents.planned(), points=["plan.*", "guard.*", "append.*"], check=told_once, rounds=20))
+@pytest.mark.parametrize("sort", ["sqlite", "postgres"])
+def test_a_plan_is_the_same_wherever_it_is_killed(sort: str, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue("postgres_url") if sort == "postgres" else None
+    points = ["plan.*", "guard.*", "append.*"]
+    print(assert_survives(agents.planned(), points=points, url=url, check=told_once, rounds=20))
 
 
 @pytest.mark.parametrize("point", ["plan.before_record:stop@2", "guard.taken:stop@1"])
