@@ -13,6 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import RunMoved, RunPruned
+from holdfast.model import RunId, reasons
 from holdfast.testing import check_history
 from holdfast.testing.child import agents_of
 from holdfast.testing.postgres import binaries
@@ -154,6 +155,36 @@ async def go_on(url: str) -> None:
         for info in await app.runs(limit=1000):
             if info.id not in ("pruned", "moved"):
                 assert (await app.get(info.id).verify_journal()).is_ok
+
+
+def test_a_reducer_from_before_there_were_turns_goes_on_in_turns(url: str) -> None:
+    """What it had taken by then is before its loop, for ever."""
+    for events in ([4], [5, 6], [-1]):
+        asyncio.run(feed(url, events))
+
+    async def ended() -> None:
+        async with hf.connect(url) as app:
+            run = app.get("counter")
+            assert await run.result(timeout=60) == 16 + 4 + 5 + 6
+            assert [each.turn for each in await run.checkpoints()] == [1, 2, 3], "it waited before its loop"
+            assert await run.state(2) == [16 + 4 + 5]
+            assert (await run.verify_journal()).is_ok
+
+    asyncio.run(ended())
+
+
+async def feed(url: str, events: list[int]) -> None:
+    async with hf.connect(url, agents=[golden.counter]) as app:
+        for event in events:
+            await app.get("counter").send("event", event)
+
+        async def has_taken_all() -> bool:
+            row = await app._store.run(RunId("counter"))
+            assert row is not None
+            reason = {} if row.reason is None else reasons.plain(row.reason)
+            return row.status.is_final or (row.owner is None and reason.get("mail") == row.mail)
+
+        await eventually(has_taken_all)
 
 
 async def help_along(app: hf.Holdfast) -> None:

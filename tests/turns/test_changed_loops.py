@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,7 @@ import pydantic
 import pytest
 
 import holdfast as hf
+from holdfast.journal.blobs import blob_in, with_bases
 from holdfast.testing.reading import read_run
 from tests.turns.stage import RUN, Stage, word
 
@@ -304,3 +307,68 @@ def test_a_flipped_byte_quarantines_the_run_before_code_sees_a_value(stage: Stag
             return await app.get(RUN).status()
 
     assert asyncio.run(resumed()) is hf.Status.quarantined
+
+
+@pytest.mark.prove
+@pytest.mark.corrupts
+@pytest.mark.timeout(0)
+def test_one_flipped_byte_of_anything_that_a_resume_reads_quarantines_the_run(stage: Stage, tmp_path: Path) -> None:
+    """Of each text of each record, and of each blob, at three places."""
+    for n in range(4):
+        large(stage, f"{n}")
+    texts = ("key", "kind", "name", "args_digest", "args", "payload", "hash")
+    loaded = stage.resumable().records
+    places = [("records", column, f"seq = {record.seq}") for record in loaded for column in texts]
+    connection = apsw.Connection(stage.url)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    blobs = dict(connection.execute("SELECT digest, data FROM blobs WHERE chunk = 0"))
+    connection.close()
+    read = with_bases(blobs, filter(None, (blob_in(record.args) for record in loaded)))
+    assert len(read) > 1, "a difference, and what it is one to"
+    places += [("blobs", "data", f"digest = '{name}'") for name in read]
+    flips = 0
+    for table, column, which in places:
+        for third in range(3):
+            copy = tmp_path / f"flip-{flips}" / "store.db"
+            copy.parent.mkdir()
+            shutil.copy(stage.url, copy)
+            if _flip(copy, f"{table} WHERE run_id = '{RUN}' AND {which}", column, third):
+                flips += 1
+                assert _resumed(copy) is hf.Status.quarantined, (table, column, which, third)
+            shutil.rmtree(copy.parent)
+    assert flips > len(places)
+    assert log == [], "code saw a value"
+
+
+def _flip(store: Path, place: str, column: str, third: int) -> bool:
+    """Change a bit of the first, the middle or the last byte of a cell; False: it has none."""
+    table, _, where = place.partition(" ")
+    connection = apsw.Connection(str(store))
+    try:
+        cell = connection.execute(f"SELECT {column} FROM {table} {where}").get
+        if not cell:
+            return False
+        data = bytearray(cell if isinstance(cell, bytes) else cell.encode())
+        data[(0, len(data) // 2, len(data) - 1)[third]] ^= 1
+        changed = bytes(data) if isinstance(cell, bytes) else data.decode()
+        connection.execute(f"UPDATE {table} SET {column} = ? {where}", (changed,))
+        return True
+    finally:
+        connection.close()
+
+
+def _resumed(store: Path) -> hf.Status:
+    @hf.agent(name="keeper", signals=[word])
+    async def keeping() -> str:
+        async for kept in hf.turns(Old(["x" * 3000])):
+            log.append(f"saw {kept}")
+            await hf.receive(word)
+        raise AssertionError
+
+    async def resumed() -> hf.Status:
+        async with hf.connect(str(store), agents=[keeping]) as app:
+            with contextlib.suppress(hf.CorruptJournal, hf.RunBlocked):
+                await app.resume(run_id=RUN)
+            return await app.get(RUN).status()
+
+    return asyncio.run(resumed())

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,38 +39,29 @@ async def nothing(n: int) -> int:
 
 
 @hf.agent
-async def turning(count: int) -> float:
-    """The CPU time that its turns took, for each."""
-    began = 0.0
+async def turning(count: int) -> list[float]:
+    """The CPU time that its turns took, and its steps, for each."""
+    times: list[float] = []
     async for state in hf.turns({"n": 0}):
-        began = began or time.thread_time()
+        if state["n"] in (0, count):
+            times.append(time.thread_time())
         state["n"] += 1
         if state["n"] > count:
             break
-    return (time.thread_time() - began) / count
-
-
-@hf.agent
-async def stepping(count: int) -> float:
-    """The same of its steps."""
-    await nothing(0)
-    began = time.thread_time()
     for _ in range(count):
         await nothing(1)
-    return (time.thread_time() - began) / count
+    times.append(time.thread_time())
+    return [(later - before) / count for before, later in pairwise(times)]
 
 
 @pytest.mark.prove
 def test_an_empty_turn_costs_little_more_than_a_step(tmp_path: Path) -> None:
     """CPU time of the event loop's thread, the least of interleaved rounds."""
 
-    async def rounds() -> tuple[float, float]:
-        turns, steps = [], []
-        async with hf.connect(tmp_path / "store.db", agents=[turning, stepping]) as app:
-            for _ in range(12):
-                turns.append(await (await app.start(turning(1000))).result())
-                steps.append(await (await app.start(stepping(1000))).result())
-        return min(turns), min(steps)
+    async def rounds() -> list[float]:
+        async with hf.connect(tmp_path / "store.db", agents=[turning]) as app:
+            found = [await (await app.start(turning(1000))).result() for _ in range(12)]
+        return [min(each) for each in zip(*found, strict=True)]
 
     turn, step = asyncio.run(rounds())
     assert turn <= 1.2 * step, f"a turn {turn * 1e6:.1f} us, a step {step * 1e6:.1f} us"

@@ -54,9 +54,10 @@ class Past:
 
     def text(self) -> str:
         """As JSON; what is empty is left out, since there is one in each turn."""
-        said: dict[str, Any] = {"code": self.code, "tick": self.tick}
-        if self.mail:
-            said["mail"] = self.mail
+        is_bare = not (self.unread or self.patches or self.told or self.cancel or self.plan or self.outside)
+        if is_bare and not self.workspaces and not self.budget and self.code.isalnum():
+            return f'{{"code":"{self.code}","tick":{self.tick},"mail":{self.mail}}}'
+        said: dict[str, Any] = {"code": self.code, "tick": self.tick, "mail": self.mail}
         if self.unread:
             said["unread"] = list(self.unread)
         if self.patches:

@@ -261,12 +261,11 @@ def _refuse_elsewhere(scope: Scope) -> None:
             f"Run {run.id}: hf.turns() is used in a task ({caller()}). The loop of a run belongs to the agent itself: "
             "use it there, without create_task, gather or wait_for."
         )
-    alive = (branch.path for task, branch in run.activity.tasks.items() if branch is not scope and not task.done())
-    others = sorted(path for path in alive if not path.startswith(HANDLER))
-    if others:
+    alive = [branch.path for task, branch in run.activity.tasks.items() if branch is not scope and not task.done()]
+    if alive and (others := [path for path in alive if not path.startswith(HANDLER)]):
         raise UsageError(
-            f"Run {run.id}: a turn ends while {', '.join(others)} is under way ({caller()}). What a task does would be "
-            "part of two turns: await or cancel it before the turn ends."
+            f"Run {run.id}: a turn ends while {', '.join(sorted(others))} is under way ({caller()}). What a task does "
+            "would be part of two turns: await or cancel it before the turn ends."
         )
     if scope.saga is not None or run.activity.sagas:
         raise UsageError(
