@@ -14,6 +14,7 @@ from holdfast.codec import bind_input, decode_input, encode_call, functions
 from holdfast.codec.fastjson import digest, encode, encode_sorted
 from holdfast.codec.foreign import pack_named
 from holdfast.codec.foreign import refuse as refuse_foreign
+from holdfast.codec.marks import canonical
 from holdfast.codec.refusal import Refused
 from holdfast.codec.tags import OtherTypes, pack
 from holdfast.codec.text import from_text, to_text
@@ -72,14 +73,14 @@ def test_a_large_call_is_recognised_as_when_it_is_read_again(args: list[Any], kw
     given = json.loads(text)
     if "options" not in kwargs:
         del given["options"]
-    assert mark == digest(functions._canonical(encode_sorted(given)))
+    assert mark == digest(canonical(encode_sorted(given)))
     turned = {name: dict(reversed(each.items())) if type(each) is dict else each for name, each in given.items()}
     if '"$' not in text:
         assert encode_call(call, (), dict(reversed(turned.items())))[1] == mark
 
 
 def test_a_large_plain_call_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions, "_canonical", refuse)
+    monkeypatch.setattr(functions, "canonical", refuse)
     text, _ = encode_call(call, ([{"role": "user", "content": "x" * 100}] * 100,), {"options": {"b": 1, "a": 2}})
     assert len(text) > 10_000
 
@@ -138,7 +139,7 @@ def test_what_is_large_is_written_as_if_it_were_small(what: str) -> None:
         expected = "{" + ",".join(f'"{name}":{text}' for name, text in parts.items()) + "}"
         text, mark = encode_call(call, args, kwargs)
         assert text == (expected if "options" in given else expected[:-1] + ',"options":null}')
-        assert mark == digest(functions._canonical(expected) if expected.count("{") > 1 else expected)
+        assert mark == digest(canonical(expected) if expected.count("{") > 1 else expected)
         assert mark == encode_call(call, (), dict(reversed(given.items())))[1]
 
 

@@ -22,21 +22,19 @@ from weakref import ref
 from holdfast.base.data import brisk
 from holdfast.codec.annotations import coder_for
 from holdfast.codec.coders import MISSING, Coder
-from holdfast.codec.fastjson import Json, decode, digest, encode, encode_sorted, make_decode, quote
+from holdfast.codec.fastjson import Json, decode, digest, encode, quote
 from holdfast.codec.foreign import pack_named
-from holdfast.codec.order import in_order
+from holdfast.codec.marks import Trees, canonical, large_mark
 from holdfast.codec.outside import read_outside
+from holdfast.codec.recent import Recent
 from holdfast.codec.refusal import type_name
-from holdfast.codec.swift import decode_swiftly, encode_swiftly
-from holdfast.codec.text import LARGE, Tree, plain_tree, to_text_and_tree
+from holdfast.codec.text import LARGE, Tree, to_text_and_tree
 from holdfast.errors import Undecodable, UsageError
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 #: What stands for values that are not stored.
 _BY_NAME: Final = frozenset({"$opaque", "$object", "$enum"})
 _NOTHING: Final = object()
-#: Deeper values are put in order without a stack of our own.
-_DEEP: Final = 30
 #: Defaults that stay as they are: their text is made once.
 _CONSTANT: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -183,21 +181,30 @@ def _plan(fn: Callable[..., Any]) -> _Plan:
     return plan
 
 
-def encode_call(signature_owner: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
+def encode_call(
+    signature_owner: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    recent: Recent | None = None,
+) -> tuple[str, str]:
     """The arguments of a step or effect as text for people, and a digest of those given to recognise the call by.
 
     Never raises. What cannot be stored is named by its type alone, so that both are the same in every process; the
-    digest does not depend on the order of dicts and sets either. The text is not meant to be decoded.
+    digest does not depend on the order of dicts and sets either. The text is not meant to be decoded. `recent` has what
+    calls were given before: it makes no difference, but for the time that it takes.
     """
     plan = _plan(signature_owner)
-    trees: dict[str, Tree] = {}
+    trees: Trees = {}
     try:
         parts = _given_parts(plan, args, kwargs, trees=trees)
         tail = plan.call_tail(args, kwargs) if plan.defaults else ""
-        mark = _large_mark(parts, trees) if trees else None
+        if trees and recent is not None:
+            _recognise(plan.name, parts, trees, recent=recent)
+        mark = large_mark(parts, trees) if trees else None
         if mark is None:
             text = "".join(parts)
-            mark = digest(text if text.find("{", 1) < 0 else _canonical(text))
+            mark = digest(text if text.find("{", 1) < 0 else canonical(text))
             if not tail:
                 return text, mark
         if tail:
@@ -208,7 +215,7 @@ def encode_call(signature_owner: Callable[..., Any], args: tuple[Any, ...], kwar
         return text, digest(text)
 
 
-def _given_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, trees: dict[str, Tree]) -> list[str]:
+def _given_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, trees: Trees) -> list[str]:
     """The text of what was given, to be put together at once: for what is large, room takes longer than filling it."""
     if not plan.is_simple or len(args) > plan.positional:
         return _bound_parts(plan, args, kwargs)
@@ -236,6 +243,17 @@ def _given_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, 
     return parts
 
 
+def _recognise(call: str, parts: list[str], trees: Trees, *, recent: Recent) -> None:
+    """Look which parts of long lists are those that the last call of this name was given."""
+    for head, text in zip(parts[1::3], parts[2::3], strict=False):
+        name = decode(head[:-1])
+        tree = trees.get(name)
+        if isinstance(tree, Tree) and type(tree.value) is list:
+            listed = recent.listed(text, tree, call=call, name=name)
+            if listed is not None:
+                trees[name] = listed
+
+
 def _bound_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     try:
         if plan.signature is None:
@@ -251,7 +269,7 @@ def _call_text(value: Any) -> str:
     return _given_text("", value, {})
 
 
-def _given_text(name: str, value: Any, trees: dict[str, Tree]) -> str:
+def _given_text(name: str, value: Any, trees: Trees) -> str:
     """The text of an argument. The tree of a large one is noted under its name."""
     try:
         text, tree = to_text_and_tree(value, pack_named)
@@ -260,55 +278,6 @@ def _given_text(name: str, value: Any, trees: dict[str, Tree]) -> str:
     if tree is not None:
         trees[name] = tree
     return text
-
-
-def _large_mark(parts: list[str], trees: dict[str, Tree]) -> str | None:
-    """The digest of a large call, without reading its text again, if it is known what all of it is of."""
-    if not any("{" in part for part in parts[1:]) or any("$" in part and '"$dict"' in part for part in parts):
-        return None
-    whole: dict[str, Json] = {}
-    depth = 0
-    for head, text in zip(parts[1::3], parts[2::3], strict=False):
-        name = decode(head[:-1])
-        tree = trees.get(name)
-        if tree is None and len(text) <= LARGE:
-            tree = plain_tree(decode(text))
-        if tree is None or tree.depth > _DEEP:
-            return None
-        whole[name] = tree.value
-        depth = max(depth, tree.depth)
-    ordered = in_order(whole, depth + 1)
-    if ordered is whole:
-        return digest("".join(parts))
-    found = encode_swiftly(ordered, has_escapes=any("\\u" in part for part in parts))
-    # The same characters in another order.
-    return digest(found) if found is not None and len(found) == sum(map(len, parts)) else None
-
-
-def _canonical(text: str) -> str | bytes:
-    """The text with all dicts in the order of their keys."""
-    if "$" in text and '"$dict"' in text:
-        return encode_sorted(_decode_in_order(text))
-    found = decode_swiftly(text) if len(text) > LARGE else None
-    if found is None:
-        return encode_sorted(decode(text))
-    tree = plain_tree(found)
-    if tree is None or tree.depth > _DEEP:
-        return encode_sorted(found)
-    return encode_swiftly(in_order(found, tree.depth), has_escapes="\\u" in text) or encode_sorted(found)
-
-
-def is_same(first: str, second: str) -> bool:
-    """Are two texts of the same value? The order of dicts does not count."""
-    return first == second or digest(_canonical(first)) == digest(_canonical(second))
-
-
-def _sort_pairs(found: dict[str, Any]) -> dict[str, Any]:
-    pairs = found.get("$dict")
-    return {"$dict": sorted(pairs, key=encode_sorted)} if len(found) == 1 and type(pairs) is list else found
-
-
-_decode_in_order = make_decode(_sort_pairs)
 
 
 @brisk
@@ -323,12 +292,12 @@ class Input:
     @classmethod
     def read(cls, text: str, defaults: tuple[str, ...]) -> Input:
         """An input that is stored as text."""
-        mark = digest(_canonical(text))
+        mark = digest(canonical(text))
         if not defaults:
             return cls(text, mark, mark)
         found = decode(text)
         given = {name: value for name, value in found.items() if name not in defaults}
-        return cls(text, mark, digest(_canonical(encode(given))), defaults)
+        return cls(text, mark, digest(canonical(encode(given))), defaults)
 
 
 def bind_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Input:
@@ -336,17 +305,17 @@ def bind_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     plan = _plan(fn)
     parts, left = _input_parts(plan, args, kwargs)
     given = "{" + ",".join(parts) + "}"
-    mark = digest(_canonical(given))
+    mark = digest(canonical(given))
     if not left:
         return Input(given, mark, mark)
     text = "{" + ",".join([*parts, *left.values()]) + "}"
-    return Input(text, digest(_canonical(text)), mark, tuple(left))
+    return Input(text, digest(canonical(text)), mark, tuple(left))
 
 
 def encode_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
     """The arguments of a call that are read again later, defaults included, and a digest of those given."""
     parts, left = _input_parts(_plan(fn), args, kwargs)
-    mark = digest(_canonical("{" + ",".join(parts) + "}"))
+    mark = digest(canonical("{" + ",".join(parts) + "}"))
     return "{" + ",".join([*parts, *left.values()]) + "}", mark
 
 

@@ -23,6 +23,8 @@ _FEW_NODES: Final = 500_000
 
 #: From so many characters on, a text is written and put in order by other means.
 LARGE: Final = 2000
+#: Deeper values are put in order without a stack of our own.
+DEEP: Final = 30
 #: So many parts are large, too.
 _MANY: Final = 64
 #: The types that the parts of a value have, and those of its parts, and so on; `float` only if some are not plain.

@@ -19,7 +19,7 @@ from holdfast.control.actors import act_on, actor, way
 from holdfast.control.remembering import remember
 from holdfast.control.upkeep.filing import files_are_forked, fork_files
 from holdfast.errors import ConflictingStart, RunNotFound, UsageError
-from holdfast.journal.blobs import blob_in, spilled, texts_of, with_bases
+from holdfast.journal.blobs import blob_in, spilled, texts_of, values_in, with_bases
 from holdfast.journal.blocks import source_in
 from holdfast.journal.chain import Draft, draft, seal_row
 from holdfast.journal.forks import (
@@ -174,7 +174,8 @@ def _new(
     prologue, rest = drafts_of(part, {**texts, **marks}, mail=row.mail, state=state)
     records, cut_at = journal_of(run_id, nonce, prologue=[created, *prologue], turn=part.turn, rest=rest, mail=row.mail)
     named = {name for r in records for text in (r.payload, r.args) if (name := blob_in(text)) is not None}
-    named = with_bases({**whole.blobs, **dict(blobs)}, named)
+    found = {**values_in(whole.mail, named), **whole.blobs, **dict(blobs)}
+    named = with_bases(found, named)
     kept = _keys_of(part.records)
     at = now_us()
     new = RunRow(
@@ -205,7 +206,7 @@ def _new(
     return Whole(
         row=seal_row(new),
         records=tuple(records),
-        blobs={name: data for name, data in (*whole.blobs.items(), *blobs) if name in named},
+        blobs={name: data for name, data in found.items() if name in named},
         mail=(),
         questions=(),
         landed=tuple(each for each in whole.landed if each[0] in kept),

@@ -170,6 +170,7 @@ class _Call:
         self.settlements: list[Record] = []
         self.usage = usage
         self.child = ""
+        self.begins = ""  # what it was given
         self.is_effect = self.is_settled = False
 
     def take(self, record: Record) -> None:
@@ -184,6 +185,8 @@ class _Call:
             case Kind.intent:
                 self.intent = record
                 self.is_effect, self.is_settled = True, False
+            case Kind.decided:
+                self.begins = str(note_of(record).get("begins", ""))
             case Kind.child:
                 self.child = str(note_of(record).get("run", ""))
             case Kind.settled:
@@ -212,7 +215,7 @@ class _Call:
     def ended(self, record: Record, *, is_superseded: bool) -> TimelineItem:
         parts, status = self._story(), str(record.kind)
         if wait_kind(record.name):
-            parts.append(_wait_text(self.first, record))
+            parts.append(_wait_text(self.first, record, self.begins))
         elif record.name == "hf.timeout":
             status = "expired" if note_of(record).get("expired") else "done"
         elif record.kind == Kind.failed:
@@ -244,7 +247,7 @@ class _Call:
         return _item(self.intent or self.first, self._kind(self.first), status, detail=joined(*self._story()))
 
 
-def _wait_text(first: Record | None, end: Record | None) -> str:
+def _wait_text(first: Record | None, end: Record | None, begins: str = "") -> str:
     """What was asked, and how it ended; for one that is open, until when it waits."""
     asked = object_in(first.args).get("prompt") if first is not None else None
     question = f"“{asked}”" if asked else ""
@@ -262,7 +265,10 @@ def _wait_text(first: Record | None, end: Record | None) -> str:
         return f"by {note['by']}: {short(note.get('value'))}" if "by" in note else short(note.get("reply"))
     if end.kind == Kind.failed:
         return joined(question, error_text(note))
-    value = f"→ {short(end.payload)}" if end.kind == Kind.done and end.payload not in (None, "null") else ""
+    value = ""
+    if end.kind == Kind.done and end.payload not in (None, "null"):
+        size = (end.payload or "").rpartition(":")[2]
+        value = f"→ {short(end.payload)}" if blob_in(end.payload) is None else f"→ {begins}… ({size} bytes)"
     return f"{question} {value}".strip()
 
 

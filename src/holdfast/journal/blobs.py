@@ -6,20 +6,25 @@ for the name of the other blob. So what has the same name is the same, however i
 `~`, as no JSON does, and says what it is a difference to, and how much there is to read back to a whole text:
 
     ~<name of the base>\\n<size> <count>\\n<difference>
+
+What a signal brought is stored in its mail, and nowhere else: `mail.<number>.<digest>` names it. A fork, which has none
+of the original's mail, has it as a blob of that name.
 """
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from holdfast.base.data import brisk
+from holdfast.base.system import blake2b
 from holdfast.codec import blob_digest
 from holdfast.codec.differences import DifferenceChain, is_difference, restore
 from holdfast.errors import CorruptJournal, Undecodable, Unserialisable
 from holdfast.journal.integrity import check_blob
-from holdfast.model import LARGEST_BLOB, RunId
+from holdfast.model import LARGEST_BLOB, Mail, RunId
 from holdfast.store.contract import Store
 
 #: The sort of states.
@@ -27,6 +32,11 @@ STATE: Final = "state"
 _MOST: Final = 16  # sorts
 _DIGEST: Final = 32  # characters
 _BASE: Final = 16
+_MAIL: Final = "mail."
+#: Characters; a shorter value of a signal is in the record too, where people see it.
+_IN_MAIL: Final = 500
+#: The state of a digest is kept every so many characters, for the next text, which may begin alike.
+_STRIDE: Final = 16_384
 #: After so many texts of a sort that had nothing in common with the one before, the next one is compared again.
 _LONGEST_PAUSE: Final = 64
 
@@ -40,6 +50,7 @@ class Base:
     chain: DifferenceChain
     failures: int = 0  #: in a row: nothing was found in common
     skipped: int = 0  #: since the last try
+    states: tuple[Any, ...] = ()  #: of the digest of its text, every `_STRIDE` characters
 
 
 class Spills:
@@ -66,23 +77,42 @@ class Spills:
         It is a difference to the last text of its sort; of the first, to the state, of which much is made.
         """
         data = _data(text)
-        digest = blob_digest(data)
+        base = self._bases.get(sort) or self._bases.get(STATE)
+        digest, states = _digest(text, data, base)
         if (known := self._references.get(digest)) is not None:
             return known, None
-        base = self._bases.get(sort) or self._bases.get(STATE)
-        kept, change = Base(digest, text, DifferenceChain()), None
+        kept, change = Base(digest, text, DifferenceChain(), states=states), None
         if base is not None and base.skipped < min(2**base.failures - 1, _LONGEST_PAUSE):
-            kept = Base(digest, text, DifferenceChain(), base.failures, base.skipped + 1)
+            kept = Base(digest, text, DifferenceChain(), base.failures, base.skipped + 1, states)
         elif base is not None:
             stored, chain = base.chain.following(base.text, text)
             if is_difference(stored):
-                kept = Base(f"{digest}~{blob_digest(base.name.encode())[:_BASE]}", text, chain)
+                name = f"{digest}~{blob_digest(base.name.encode())[:_BASE]}"
+                kept = Base(name, text, chain, states=states)
                 change = f"~{base.name}\n{chain.size} {chain.count}\n{stored}".encode()
             elif base.chain.count == 0:  # a chain that was long enough is no failure
-                kept = Base(digest, text, DifferenceChain(), base.failures + 1)
+                kept = Base(digest, text, DifferenceChain(), base.failures + 1, states=states)
         reference = self._references[digest] = _reference(kept.name, data)
         self.keep(sort, kept)
         return reference, (kept.name, data if change is None else change)
+
+
+def _digest(text: str, data: bytes, base: Base | None) -> tuple[str, tuple[Any, ...]]:
+    """The `blob_digest` of a text, and its states; from where it is not the last text any more."""
+    if len(data) < 2 * _STRIDE or len(data) != len(text):
+        return blob_digest(data), ()
+    states: list[Any] = []
+    for known in base.states if base is not None else ():
+        at = len(states) * _STRIDE
+        if base is None or at + _STRIDE > len(text) or not base.text.startswith(text[at : at + _STRIDE], at):
+            break
+        states.append(known)
+    state = states[-1].copy() if states else blake2b(digest_size=_DIGEST // 2)
+    for at in range(len(states) * _STRIDE, len(data), _STRIDE):
+        state.update(data[at : at + _STRIDE])
+        if at + _STRIDE <= len(data):
+            states.append(state.copy())
+    return state.hexdigest(), tuple(states)
 
 
 class Texts(dict[str, bytes]):
@@ -119,6 +149,42 @@ def _data(text: str) -> bytes:
 
 def _reference(name: str, data: bytes) -> str:
     return f"@{name}:{len(data)}"
+
+
+def in_mail(mail: Mail, text: str) -> str:
+    """What the record says of a signal's value: where in the mail it is, or the text, if that is short or another."""
+    if len(text) <= _IN_MAIL or _value_of(mail) != text:
+        return text
+    data = _data(text)
+    return _reference(f"{_MAIL}{mail.number}.{blob_digest(data)}", data)
+
+
+def _value_of(mail: Mail) -> str | None:
+    try:
+        value = json.loads(mail.body)["value"]
+    except (ValueError, LookupError, TypeError):  # it was damaged, or it is no signal
+        return None
+    return value if isinstance(value, str) else None
+
+
+def mail_in(names: Iterable[str]) -> dict[int, str]:
+    """The names of values that are in mail, by its number."""
+    found = (name for name in names if name.startswith(_MAIL))
+    return {int(number): name for name in found if (number := name.split(".")[1]).isdecimal()}
+
+
+def values_in(mails: Iterable[Mail], names: Iterable[str]) -> dict[str, bytes]:
+    """What mail has of these values; whether it is what it was is for the reader to check."""
+    wanted = mail_in(names)
+    read = ((wanted[mail.number], _value_of(mail)) for mail in mails if mail.number in wanted)
+    return {name: value.encode("utf-8", "surrogatepass") for name, value in read if value is not None}
+
+
+async def stored_blobs(store: Store, run_id: RunId, names: Sequence[str]) -> dict[str, bytes]:
+    """What there is of these blobs, and of those that they are differences to; also of those that are in mail."""
+    found = dict(await store.blobs(run_id, names))
+    wanted = mail_in(name for name in names if name not in found)
+    return found | values_in(await store.mail_of_numbers(run_id, sorted(wanted)), wanted.values()) if wanted else found
 
 
 def blob_in(stored: str | None) -> str | None:
@@ -176,7 +242,7 @@ def _text_of(run_id: RunId, found: Mapping[str, bytes], name: str) -> tuple[byte
 async def read_texts(store: Store, run_id: RunId, wanted: Iterable[str]) -> Texts:
     """The texts of blobs of a run; CorruptJournal if one is missing, or is not what it was."""
     names = sorted(set(wanted))
-    return texts_of(run_id, await store.blobs(run_id, names) if names else {}, names)
+    return texts_of(run_id, await stored_blobs(store, run_id, names) if names else {}, names)
 
 
 async def stored_text(store: Store, run_id: RunId, stored: str | None) -> str:

@@ -77,7 +77,7 @@ def check_blob(run_id: RunId, digest: str, data: bytes | None) -> bytes:
     """The data, if it is what the digest says."""
     if data is None:
         raise CorruptJournal(f"Run {run_id}: blob {digest} is missing.", run_id=run_id)
-    if blob_digest(data) != digest[:32]:
+    if blob_digest(data) != digest.rpartition(".")[2][:32]:  # what is before the point says in which mail it is
         raise CorruptJournal(f"Run {run_id}: blob {digest} was changed or damaged.", run_id=run_id)
     return data
 

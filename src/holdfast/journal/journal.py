@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.config import Settings
+from holdfast.codec import Recent
 from holdfast.errors import Unserialisable
 from holdfast.journal.blobs import STATE, Spills
 from holdfast.journal.chain import Draft, draft, linked, revised
@@ -52,6 +53,7 @@ class Journal:
         self._drafts: list[Draft] = []
         self._blobs: list[tuple[str, bytes]] = []
         self.spills = Spills()  #: its large values
+        self.recent = Recent()  #: what its calls were given
         self._heads = Heads()
         self._open: dict[str, OpenCall] = {}
         self._fresh_open: dict[str, OpenCall] = {}

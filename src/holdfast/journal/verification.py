@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.base.data import data
 from holdfast.errors import CorruptJournal, RunNotFound, StoreCorrupt, StoreError
-from holdfast.journal.blobs import blob_in, texts_of
+from holdfast.journal.blobs import blob_in, stored_blobs, texts_of, values_in
 from holdfast.journal.integrity import (
     PagedChain,
     check_mail,
@@ -58,7 +58,7 @@ def check_whole(whole: Whole) -> None:
         return
     check_records(row, whole.records)
     named = {name for r in whole.records for text in (r.payload, r.args) if (name := blob_in(text)) is not None}
-    texts_of(row.id, whole.blobs, named | whole.blobs.keys())
+    texts_of(row.id, {**values_in(whole.mail, named), **whole.blobs}, named | whole.blobs.keys())
     for mail in whole.mail:
         check_mail(mail)
     for question in whole.questions:
@@ -132,7 +132,7 @@ class _Looking:
         for start in range(0, len(names), _BLOBS_AT_ONCE):
             some = names[start : start + _BLOBS_AT_ONCE]
             self.seq = named[some[0]]
-            found = await self._store.blobs(self._run_id, some)
+            found = await stored_blobs(self._store, self._run_id, some)
             for name in some:
                 self.seq = named[name]
                 texts_of(self._run_id, found, [name])

@@ -11,7 +11,8 @@ claimed    worker id       {"pid", "host", "boot", "python", "code", "source", "
                            last heard of, µs; "by" and "note" if a person had it resumed; "woken" if nothing was cut
                            off: what it waited for has come
 started    call            {"due": µs} for waits with a time, else null: the call began, its outcome is not known yet
-decided    wait            {"mail", "value"} or {"expired"}: how a wait ends; the code learns it at the outcome's tick
+decided    wait            {"mail", "digest", "begins"} or {"expired"}: how a wait ends, and the beginning of what came;
+                           the code learns it at the outcome's tick
 attempt    call            {"error", "retry_at", "postponed"}: an attempt failed and another follows
 intent     effect          {"idempotency_key"}: from here on the effect may have happened; "saga" names the block of one
                            that can be undone ("" for none), "undoes" is the idempotency key of what an undo takes back

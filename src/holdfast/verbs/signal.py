@@ -10,7 +10,10 @@ from holdfast.base.data import data
 from holdfast.codec import Coder, coder_for, encode_error, read_outside
 from holdfast.durations import Duration
 from holdfast.errors import Undecodable, UsageError
+from holdfast.journal.blobs import in_mail
 from holdfast.model import Kind, Mail, NoteKind, WaitKind
+from holdfast.model.diagnoses import Cause, Trouble
+from holdfast.model.reasons import Blocked
 from holdfast.running.call import DurableCall
 from holdfast.running.outcomes import remember_key
 from holdfast.running.scopes import Scope, in_branch
@@ -25,6 +28,8 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _PREFIX = "hf:receive."
+#: So many characters of a value are in the journal, for people; it is stored in its mail.
+_SHOWN = 100
 
 
 @data
@@ -102,42 +107,61 @@ class ReceiveCall(DurableCall[Any]):
             try:
                 if how is not None:
                     mail = run.inbox.take_decided(how.get("mail", 0))
+                    text = await self._decided(how, mail)
                 else:
                     mail, text = await _next(run, call, self.wanted)
-                    how = {"expired": True} if mail is None else {"mail": mail.number, "value": text}
+                    how = {"expired": True}
+                    if mail is not None and text is not None:
+                        how = {"mail": mail.number, "digest": mail.digest, "begins": text[:_SHOWN]}
                     await call.decide(how)
-                return await self._end(call, how)
+                return await self._end(call, mail, text)
             except BaseException:
                 if mail is not None and not call.has_ended and not run.life.dead:
                     run.inbox.return_signal(mail)
                 raise
 
-    async def _end(self, call: WaitCall, how: dict[str, Any]) -> Any:
-        name = self.wanted.name
+    async def _decided(self, how: dict[str, Any], mail: Mail | None) -> str | None:
+        """The value that it was decided to end with, as it is stored; None: that it came too late."""
         if how.get("expired"):
+            return None
+        if "value" in how:  # as former versions wrote it
+            return str(how["value"])
+        if mail is None or mail.digest != how.get("digest"):
+            detail = f"mail {how.get('mail')}, which this wait was given, is missing or was changed"
+            return str(await self.run.block(Blocked(Trouble(Cause.mail, self.key, detail=detail))))
+        return _value_in(mail, self.wanted)
+
+    async def _end(self, call: WaitCall, mail: Mail | None, text: str | None) -> Any:
+        name = self.wanted.name
+        if text is None:
             error = TimeoutError(f"run {self.run.id}: no signal {name!r} came in time")
             await call.end(Kind.failed, encode_error(error))
             raise remember_key(error, call.key)
-        value = self.coder.loads(how["value"], what=f"signal {name}")
-        await call.end(Kind.done, how["value"])
+        value = self.coder.loads(text, what=f"signal {name}")
+        await call.end(Kind.done, text if mail is None else in_mail(mail, text))
         return value
 
 
-async def _next(run: RunContext, call: WaitCall, wanted: Receivable[Any]) -> tuple[Mail | None, str]:
+async def _next(run: RunContext, call: WaitCall, wanted: Receivable[Any]) -> tuple[Mail | None, str | None]:
     """The next signal that fits and came in time, with its value as it is stored; None: it is too late."""
     while True:
         mail = run.inbox.next_signal(wanted.name)
         if mail is None:
             mail = await run.waits.wait(call.key, WaitKind.signal, {"name": wanted.name}, due_us=call.due_us)
         if mail is None:
-            return None, ""
+            return None, None
         if call.due_us is not None and mail.at > call.due_us:
             run.inbox.return_signal(mail)
-            return None, ""
+            return None, None
         try:
-            text, _ = read_outside(wanted.type, json.loads(mail.body)["value"], what=f"signal {wanted.name}")
+            text = _value_in(mail, wanted)
         except Undecodable as error:
             note = {"mail": mail.number, "problem": str(error)}
             run.journal.add(Kind.noted, "", NoteKind.refused, payload=json.dumps(note))
         else:
             return mail, text
+
+
+def _value_in(mail: Mail, wanted: Receivable[Any]) -> str:
+    """What a signal brought, as it is stored; Undecodable if it does not fit."""
+    return read_outside(wanted.type, json.loads(mail.body)["value"], what=f"signal {wanted.name}")[0]

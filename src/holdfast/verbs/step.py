@@ -147,7 +147,7 @@ class StepDefinition:
         if not self._is_checked:
             self.body.check_result(run.id, self.name)
             self._is_checked = True
-        args_text, args_digest = encode_call(self.body.fn, args, kwargs)
+        args_text, args_digest = encode_call(self.body.fn, args, kwargs, recent=run.journal.recent)
         if len(args_text) > run.journal.value_limit:
             run.journal.check_size(args_text, f"what {self.name} is called with")
         return StepCall(self, scope, args, kwargs, args_text, args_digest).make()

@@ -134,8 +134,10 @@ class EffectDefinition:
         if not self._is_checked:
             self.body.check_result(run.id, self.name)
             self._is_checked = True
-        encode = encode_call if self.rules.undo is None else encode_input
-        args_text, args_digest = encode(self.body.fn, args, kwargs)
+        if self.rules.undo is None:
+            args_text, args_digest = encode_call(self.body.fn, args, kwargs, recent=run.journal.recent)
+        else:
+            args_text, args_digest = encode_input(self.body.fn, args, kwargs)
         if len(args_text) > run.journal.value_limit:
             run.journal.check_size(args_text, f"what {self.name} is called with")
         return EffectCall(self, scope, args, kwargs, args_text=args_text, args_digest=args_digest).make()

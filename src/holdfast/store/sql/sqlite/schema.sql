@@ -11,13 +11,13 @@ CREATE TABLE acts (
     note   TEXT NOT NULL
 ) STRICT;
 
-CREATE TABLE blobs (
+CREATE TABLE "blobs" (
     run_id TEXT NOT NULL,
     digest TEXT NOT NULL,
     chunk  INTEGER NOT NULL,
     data   BLOB NOT NULL,
     PRIMARY KEY (run_id, digest, chunk)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE chunks (
     run_id TEXT NOT NULL,
@@ -44,7 +44,7 @@ CREATE TABLE landed (
     PRIMARY KEY (run_id, key)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE mailbox (
+CREATE TABLE "mailbox" (
     run_id TEXT NOT NULL,
     number INTEGER NOT NULL,
     kind   TEXT NOT NULL,
@@ -54,7 +54,7 @@ CREATE TABLE mailbox (
     digest TEXT NOT NULL,
     dedup  TEXT,
     PRIMARY KEY (run_id, number)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE migrations (
     number     INTEGER PRIMARY KEY,
