@@ -165,6 +165,7 @@ LAZY = {
     "app/app.py": "schedules and triggers: as long as the rest of a worker",
     "automation/triggers/files.py": "watchfiles, an extra",
     "automation/triggers/registry.py": "nats, an extra",
+    "base/secrets.py": "pydantic-core, which asks for it",
     "base/system.py": "ctypes, 4 ms",
     "cli/commands/console.py": "the server, an extra",
     "cli/commands/serve.py": "the server, an extra",

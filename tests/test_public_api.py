@@ -16,11 +16,11 @@ NAMES = """
     FileChange FileEvent Holdfast HoldfastError InDoubt MainLine NatsMessage NatsQueue NeedsHuman NestedCall NotInRun
     Partial Plan PlanItem PruneResult Question QuestionChanged QuestionState QueueInfo Receipt ResultNotStored
     RetentionInfo Retry RetryLater Run RunBlocked RunCancelled RunError RunFailed RunFinished RunInfo RunMoved
-    RunNotFound RunPruned Saga ScheduleInfo Settings Signal StateChange Status Step StepError Stop StoreError
-    StreamEvent StreamWriter Thread TriggerInfo Undecodable Unserialisable UsageError Verdict WorkerInfo Workspace
-    agent artifact arun ask connect effect emit get guard guards landed logger not_landed now patched plan progress
-    race receive reducer resume rng run saga sleep start step stream this_run this_step thread timeout transaction
-    turns usage uuid4 workspace
+    RunNotFound RunPruned Saga ScheduleInfo Secret Settings Signal StateChange Status Step StepError Stop StoreError
+    StreamEvent StreamWriter Thread TriggerInfo Undecodable Unserialisable UsageError Verdict WorkerInfo
+    Workspace agent artifact arun ask connect effect emit get guard guards landed logger not_landed now patched
+    plan progress race receive redact reducer resume rng run saga sleep start step stream this_run this_step
+    thread timeout transaction turns usage uuid4 workspace
 """.split()
 
 #: A union of types has no docstring of its own.

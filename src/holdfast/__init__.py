@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from holdfast.automation.schedules.timetable import ScheduleInfo
     from holdfast.automation.triggers import FileChange, FileEvent, NatsMessage, NatsQueue, TriggerInfo
     from holdfast.base.config import Settings
+    from holdfast.base.secrets import Secret, redact
     from holdfast.control.upkeep.retention import PruneResult, RetentionInfo
     from holdfast.handle.decisions import InDoubt, Question
     from holdfast.handle.run import Run
@@ -140,6 +141,7 @@ __all__ = [
     "RunPruned",
     "Saga",
     "ScheduleInfo",
+    "Secret",
     "Settings",
     "Signal",
     "StateChange",
@@ -177,6 +179,7 @@ __all__ = [
     "progress",
     "race",
     "receive",
+    "redact",
     "reducer",
     "resume",
     "rng",
@@ -222,6 +225,7 @@ _LATER = {
     "RunInfo": "holdfast.history.info",
     "Saga": "holdfast.verbs.saga",
     "ScheduleInfo": "holdfast.automation.schedules.timetable",
+    "Secret": "holdfast.base.secrets",
     "Settings": "holdfast.base.config",
     "Signal": "holdfast.verbs.signal",
     "StreamWriter": "holdfast.verbs.stream",
@@ -248,6 +252,7 @@ _LATER = {
     "progress": "holdfast.verbs.values",
     "race": "holdfast.verbs.race",
     "receive": "holdfast.verbs.signal",
+    "redact": "holdfast.base.secrets",
     "reducer": "holdfast.verbs.reducer",
     "rng": "holdfast.verbs.values",
     "run": "holdfast.app.bridge",

@@ -165,7 +165,7 @@ def test_files_of_a_fork_that_nobody_made_are_pruned(url: str, monkeypatch: pyte
             async def chunks() -> list[str]:
                 return await store.chunk_page(RunId("fork"), after="", limit=10)
 
-            async def killed(*_: object, **_: object) -> None:
+            async def killed(*_: object, **__: object) -> None:
                 raise KeyboardInterrupt
 
             for patience_us in (86_400_000_000, -1):

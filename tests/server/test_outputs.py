@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -117,6 +119,18 @@ def test_a_stream_is_read_from_an_offset_on(tmp_path: Path) -> None:
         assert ([each["number"] for each in rest["items"]], rest["is_more"]) == ([2, 3], False)
         assert (await scene.get("/runs/k/streams/out?after=3"))["items"] == []
         assert (await scene.get("/runs/k/streams/other", 404))["type"] == "/problems/no_such_stream"
+        accept = {"accept": "text/event-stream"}
+        live = asyncio.create_task(scene.http.get("/api/v1/runs/k/streams/out", headers=accept))
+        later = accept | {"last-event-id": "2"}
+        rest_of_it = asyncio.create_task(scene.http.get("/api/v1/runs/k/streams/out?after=0", headers=later))
+        await scene.post("/runs/k/cancel")  # until then they go on
+        told = [re.findall(r"id: (\d+)", (await each).text) for each in (live, rest_of_it)]
+        assert told == [["1", "2", "3"], ["3"]]
+        assert (await live).text.endswith("event: over\ndata: {}\n\n")
+        assert '"text": "one "' in (await live).text
+        assert not scene.api.state.service.live._listeners
+        missing = await scene.http.get("/api/v1/runs/k/streams/other", headers=accept)
+        assert missing.json()["type"] == "/problems/no_such_stream"
 
     played(tmp_path, play)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from holdfast.base.secrets import SECRETS
+
 log = logging.getLogger("holdfast")
 
 
@@ -23,9 +25,17 @@ def info(event: str, **fields: object) -> None:
 def _log(level: int, event: str, fields: dict[str, object]) -> None:
     if not log.isEnabledFor(level):
         return
+    if SECRETS.is_any:
+        fields = {name: _kept(value) for name, value in fields.items()}
     text = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
     # As an argument, not as the format: a value may contain a percent sign.
     log.log(level, "%s", event + text, extra={"event": event, "fields": fields}, stacklevel=3)
+
+
+def _kept(value: object) -> object:
+    text = str(value)
+    kept = SECRETS.without(text)
+    return value if kept == text else kept
 
 
 def _shown(value: object) -> str:

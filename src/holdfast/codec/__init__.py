@@ -15,7 +15,7 @@ Three kinds of coders read and write that format. They differ in how they know t
 Live equals replay: whoever calls a step gets what `roundtrip` decoded, never the object that the step returned.
 
 To read: `refusal`, `fastjson`, `swift`, `tags`, `foreign`, `text`, `order` are the format; `shapes`, `coders`,
-`comparison`, `proofs`, `models`, `annotations` are the coders; `outside`, `recent`, `marks`, `functions` and
+`comparison`, `proofs`, `models`, `annotations` are the coders; `outside`, `recent`, `marks`, `hints`, `functions` and
 `exceptions` use both;
 `plain`, `formats`, `patterns`, `schema` and `model_schema` say what a type takes to those who do not have it. Each
 imports only from those before it. These five are not loaded with the rest: whoever needs a schema takes it from
@@ -37,9 +37,9 @@ from holdfast.codec.functions import (
     first_annotation,
     first_parameter,
     input_of,
-    result_annotation,
     with_defaults_of,
 )
+from holdfast.codec.hints import result_annotation
 from holdfast.codec.marks import is_same
 from holdfast.codec.outside import plain_json, read_outside
 from holdfast.codec.recent import Recent

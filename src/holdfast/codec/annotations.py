@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_origin
 
+from holdfast.base.secrets import Secret
 from holdfast.codec.coders import MISSING, Coder, HopelessCoder, ShapeCoder
 from holdfast.codec.foreign import is_attrs
 from holdfast.codec.refusal import describe
@@ -55,6 +56,8 @@ def _coder_by_identity(identity: _Identity) -> Coder[Any]:
 def _new_coder(annotation: object) -> Coder[Any]:
     if annotation is MISSING or annotation is Any or annotation is object:
         return Coder(annotation)
+    if annotation is Secret or get_origin(annotation) is Secret:
+        return HopelessCoder(annotation, "Secrets are not stored; fetch it where it is used.")
     shape = shape_of(annotation)
     if shape is not None:
         return ShapeCoder(annotation, shape)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
+from holdfast.base.secrets import SECRETS
 from holdfast.codec.foreign import refuse
 from holdfast.codec.refusal import Refused, describe, type_name
 from holdfast.codec.shapes import Shape
 from holdfast.codec.tags import ATOMS
 from holdfast.codec.text import from_text, to_text
-from holdfast.errors import Undecodable
+from holdfast.errors import Undecodable, Unserialisable
 
 T = TypeVar("T")
 
@@ -39,9 +40,10 @@ class Coder(Generic[T]):
     def dumps(self, value: T, *, what: str = "value") -> str:
         """The text of a value; raises `Unserialisable` with the path of the part that cannot be stored."""
         try:
-            return to_text(value, refuse)
+            text = to_text(value, refuse)
         except Refused as refused:
             raise refused.error(what) from None
+        return unrevealed(text, what) if SECRETS.is_any else text
 
     def loads(self, text: str, *, what: str = "value") -> T:
         """The value of a text; raises `Undecodable` if it is damaged or does not fit the annotation."""
@@ -56,6 +58,17 @@ class Coder(Generic[T]):
         if type(value) in ATOMS:
             return text, value
         return text, self.loads(text, what=what)
+
+
+def unrevealed(text: str, what: str) -> str:
+    """The text, unless what a Secret holds is in it."""
+    if SECRETS.is_in(text):
+        raise Unserialisable(
+            f"{what} cannot be stored: it has the value of a Secret in it, and secrets are not stored; "
+            "fetch it where it is used.",
+            path=what,
+        )
+    return text
 
 
 def _damaged(what: str, error: ValueError) -> Undecodable:
@@ -73,9 +86,10 @@ class ShapeCoder(Coder[T]):
     def dumps(self, value: T, *, what: str = "value") -> str:
         try:
             self._shape.check(value)
-            return to_text(value, refuse, known_plain=self._shape.proves_json)
+            text = to_text(value, refuse, known_plain=self._shape.proves_json)
         except Refused as refused:
             raise refused.error(what) from None
+        return unrevealed(text, what) if SECRETS.is_any else text
 
     def loads(self, text: str, *, what: str = "value") -> T:
         try:

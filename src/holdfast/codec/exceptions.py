@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from holdfast import errors
+from holdfast.base.secrets import SECRETS
 from holdfast.codec.fastjson import Json, encode
 from holdfast.codec.foreign import refuse
 from holdfast.codec.refusal import class_name, type_name
@@ -50,9 +51,18 @@ def encode_error(exc: BaseException) -> str:
     decode_error(encode_error(KeyError("a")))   # KeyError('a')
     """
     try:
-        return encode(_tree(exc, _Seen()))
+        return _without_secrets(encode(_tree(exc, _Seen())))
     except BaseException:  # the promise above; a bare name is better than an error about an error
         return encode(_identity(exc))
+
+
+def _without_secrets(text: str) -> str:
+    if not SECRETS.is_any:
+        return text
+    kept = SECRETS.without(text)
+    if kept != text:
+        from_text(kept)  # a hook may have left something that is no JSON
+    return kept
 
 
 def decode_error(text: str, raises: Sequence[type[BaseException]] = ()) -> Exception:
@@ -138,7 +148,8 @@ def _module(kind: type) -> str:
 def message_of(exc: BaseException) -> str:
     """What an exception says; never raises."""
     try:
-        return str.__str__(str(exc))
+        said = str.__str__(str(exc))
+        return SECRETS.without(said) if SECRETS.is_any else said
     except BaseException:  # a broken __str__ is the exception's fault, not a reason to lose it
         return f"<the message of {type_name(exc)} cannot be shown>"
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 import types
-import typing
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -20,10 +19,12 @@ from typing import Any, Final
 from weakref import ref
 
 from holdfast.base.data import brisk
+from holdfast.base.secrets import SECRETS
 from holdfast.codec.annotations import coder_for
 from holdfast.codec.coders import MISSING, Coder
 from holdfast.codec.fastjson import Json, decode, digest, encode, quote
 from holdfast.codec.foreign import pack_named
+from holdfast.codec.hints import hints_of
 from holdfast.codec.marks import Trees, canonical, large_mark
 from holdfast.codec.outside import read_outside
 from holdfast.codec.recent import Recent
@@ -37,33 +38,6 @@ _BY_NAME: Final = frozenset({"$opaque", "$object", "$enum"})
 _NOTHING: Final = object()
 #: Defaults that stay as they are: their text is made once.
 _CONSTANT: Final = frozenset({str, int, float, bool, type(None)})
-
-
-def result_annotation(fn: Callable[..., Any]) -> object:
-    """What a function says it returns, `MISSING` if it does not say or names something that does not exist."""
-    return _hints(fn).get("return", MISSING)
-
-
-def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function that can be resolved now."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    fn = inspect.unwrap(fn)
-    if not inspect.isroutine(fn) and not isinstance(fn, type):
-        fn = type(fn).__call__
-    # Evaluates annotations, which may raise anything; one name that does not exist must not cost the others.
-    with suppress(Exception):
-        return typing.get_type_hints(fn, include_extras=True)
-    resolved: dict[str, Any] = {}
-    try:
-        local_names: Mapping[str, Any] = inspect.getclosurevars(fn).nonlocals
-    except (TypeError, ValueError):
-        local_names = {}
-    for name, hint in getattr(fn, "__annotations__", {}).items():
-        holder = types.SimpleNamespace(__annotations__={name: hint})
-        with suppress(Exception):
-            resolved |= typing.get_type_hints(holder, getattr(fn, "__globals__", {}), dict(local_names), True)
-    return resolved
 
 
 @brisk
@@ -133,7 +107,7 @@ class _Plan:
         """A coder for each parameter, made when asked: steps need none, and pydantic runs foreign code to make one."""
         if self._coders is None:
             fn = self.find()  # whoever asks calls it
-            hints = _hints(fn) if fn is not None else {}
+            hints = hints_of(fn) if fn is not None else {}
             self._coders = {name: coder_for(hints.get(name, MISSING)) for name, _ in self.heads}
         return self._coders
 
@@ -196,6 +170,8 @@ def encode_call(
     """
     plan = _plan(signature_owner)
     trees: Trees = {}
+    if SECRETS.is_any:
+        return _call_without_secrets(plan, args, kwargs)
     try:
         parts = _given_parts(plan, args, kwargs, trees=trees)
         tail = plan.call_tail(args, kwargs) if plan.defaults else ""
@@ -213,6 +189,20 @@ def encode_call(
     except Exception:  # arguments are foreign objects that may do anything when looked at
         text = '{"$opaque":"arguments"}'
         return text, digest(text)
+
+
+def _call_without_secrets(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
+    """As `encode_call`, with marks for secrets. The digest is of what is left: with another key it is the same call."""
+    try:
+        given = SECRETS.without("".join(_given_parts(plan, args, kwargs, trees={})))
+        tail = SECRETS.without(plan.call_tail(args, kwargs))
+        mark = digest(canonical(given))
+        text = f"{given[:-1]}{tail if given != '{}' else tail[1:]}}}" if tail else given
+        decode(text)
+    except Exception:  # foreign objects, or a hook that leaves no JSON
+        text = '{"$opaque":"arguments"}'
+        return text, digest(text)
+    return text, mark
 
 
 def _given_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, trees: Trees) -> list[str]:
@@ -388,7 +378,7 @@ def first_parameter(fn: Callable[..., Any]) -> str | None:
 def first_annotation(fn: Callable[..., Any]) -> object:
     """What that argument is annotated with; `MISSING` if it is not."""
     name = first_parameter(fn)
-    return MISSING if name is None else _hints(fn).get(name, MISSING)
+    return MISSING if name is None else hints_of(fn).get(name, MISSING)
 
 
 def input_of(name: str, text: str, defaults: Mapping[str, str]) -> Input:

@@ -18,7 +18,8 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from holdfast.codec.coders import MISSING, Coder
+from holdfast.base.secrets import SECRETS
+from holdfast.codec.coders import MISSING, Coder, unrevealed
 from holdfast.codec.comparison import check_same, is_same
 from holdfast.codec.fastjson import Json
 from holdfast.codec.foreign import BASES, is_secret, refuse
@@ -49,11 +50,16 @@ class ModelCoder(Coder[T]):
 
     def dumps(self, value: T, *, what: str = "value") -> str:
         text = self._proven(value)
-        return self._checked(value, what)[0] if text is None else text
+        if text is None:
+            text = self._checked(value, what)[0]
+        return unrevealed(text, what) if SECRETS.is_any else text
 
     def roundtrip(self, value: T, *, what: str = "value") -> tuple[str, T]:
         text = self._proven(value)
-        return self._checked(value, what) if text is None else (text, self.loads(text, what=what))
+        found = self._checked(value, what) if text is None else (text, self.loads(text, what=what))
+        if SECRETS.is_any:
+            unrevealed(found[0], what)
+        return found
 
     def _proven(self, value: T) -> str | None:
         """The text of a value that is known to come back as it is."""

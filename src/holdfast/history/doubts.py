@@ -18,6 +18,7 @@ from holdfast.store.contract import Store
 _STOPPED = frozenset({Status.in_doubt, Status.blocked})
 _GOING = frozenset({Status.running, Status.paused})
 _PAGE = 500
+_UNTOLD = '{"retry_at": 0, "postponed": 0}'
 _VERDICTS = {
     "landed": "it happened",
     "not_landed": "it did not happen",
@@ -98,8 +99,14 @@ async def doubts_of(store: Store, run_id: RunId) -> list[DoubtInfo]:
     outline = await store.surveys.outline(run_id)  # however much its calls returned
     if outline is None:
         return []
-    found = in_doubt_of(outline.row, outline.records)
+    records = [_told(record) for record in outline.records]
+    found = in_doubt_of(outline.row, records)
     return [replace(doubt, args=await _args(store, run_id, outline.records, key=doubt.key)) for doubt in found]
+
+
+def _told(record: Record) -> Record:
+    """A failed attempt that said too much for an outline: it has ended all the same."""
+    return record._replace(payload=_UNTOLD) if record.kind == Kind.attempt and record.payload is None else record
 
 
 async def _args(store: Store, run_id: RunId, outline: Sequence[Record], *, key: str) -> str | None:

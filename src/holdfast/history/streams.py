@@ -79,21 +79,38 @@ async def events(
     """
     if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
         raise UsageError(f"The offset of a stream is the number of the last event that you have, or 0; got {offset!r}.")
-    row, records = await journal_of(store, run_id)
-    if offset is None:
-        resets = (event.number for event in events_of(records, name) if event.kind is StreamEventKind.reset)
-        offset = max(resets, default=1) - 1
-    seq, wait_s = 0, _SOON_S
+    following, wait_s = Following(store, run_id, name, offset=offset), _SOON_S
     while True:
-        for event in events_of(records, name):
-            if event.number > offset:
-                yield event
-                offset, wait_s = event.number, _SOON_S
-        seq = records[-1].seq if records else seq
-        if not live or (row.status.is_final and seq >= row.head_seq):
+        for event in (found := await following.more()):
+            yield event
+        if not live or following.is_over:
             return
+        wait_s = _SOON_S if found else min(wait_s * 1.3, _LONGEST_S)
         await asyncio.sleep(wait_s)
-        wait_s = min(wait_s * 1.3, _LONGEST_S)
-        row = await row_of(store, run_id)
-        refuse_empty(row)
-        records = await store.records(run_id, after=seq) if row.head_seq > seq else []
+
+
+class Following:
+    """Reads a stream as it grows: each event once, and of the journal only what is new."""
+
+    def __init__(self, store: Store, run_id: RunId, name: str, *, offset: int | None) -> None:
+        self._store, self._run_id, self._name = store, run_id, name
+        self._offset = offset  #: the last event that was read; None: it begins at the last reset
+        self._seq = 0
+        self.is_over = False  #: the run has ended, and all of it was read
+
+    async def more(self) -> list[StreamEvent]:
+        """The events that came since the last time."""
+        if self._seq == 0:
+            row, records = await journal_of(self._store, self._run_id)
+        else:
+            row = await row_of(self._store, self._run_id)
+            refuse_empty(row)
+            records = await self._store.records(self._run_id, after=self._seq) if row.head_seq > self._seq else []
+        events = list(events_of(records, self._name))
+        if self._offset is None:
+            self._offset = max((each.number for each in events if each.kind is StreamEventKind.reset), default=1) - 1
+        found = [each for each in events if each.number > self._offset]
+        self._offset = found[-1].number if found else self._offset
+        self._seq = records[-1].seq if records else self._seq
+        self.is_over = row.status.is_final and self._seq >= row.head_seq
+        return found

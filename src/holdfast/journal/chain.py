@@ -7,10 +7,12 @@ a digest of its own. `integrity` checks both.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+from holdfast.base.secrets import SECRETS
 from holdfast.codec.fastjson import encode_sorted
 from holdfast.model import Record, RunId, RunRow, Status, reasons
 from holdfast.model.reasons import Reason
@@ -51,11 +53,22 @@ def linked(drafts: Iterable[Draft], *, epoch: int, turn: int, head_seq: int, hea
     records: list[Record] = []
     seq, previous = head_seq, head_hash
     for each in drafts:
+        if SECRETS.is_any:
+            each = _without_secrets(each)
         seq += 1
         values = (seq, epoch, turn, *each)
         previous = _hash(previous, values)
         records.append(_record(Record, (*values, previous)))
     return tuple(records)
+
+
+def _without_secrets(given: Draft) -> Draft:
+    """Whatever a secret came here in: values that are read back were refused before."""
+    args, payload = given[-2:]
+    if not SECRETS.is_in(f"{args}\n{payload}"):
+        return given
+    kept = [None if text is None else SECRETS.without(text) for text in (args, payload)]
+    return (*given[:-2], kept[0], kept[1])
 
 
 def rehash(previous: bytes, record: Record) -> bytes:
@@ -127,8 +140,18 @@ def revised(
 
 def seal_row(row: RunRow) -> RunRow:
     """Give a row that nobody has seen yet the digest that fits it."""
+    if SECRETS.is_any:
+        _hide_secrets(row)
     object.__setattr__(row, "digest", row_digest(row))
     return row
+
+
+def _hide_secrets(row: RunRow) -> None:
+    """What a run says of itself is for people."""
+    if SECRETS.is_in(text := json.dumps(row.summary)):
+        object.__setattr__(row, "summary", json.loads(SECRETS.without(text)))
+    if row.reason is not None and SECRETS.is_in(text := json.dumps(reasons.plain(row.reason))):
+        object.__setattr__(row, "reason", reasons.of(json.loads(SECRETS.without(text))))
 
 
 def row_digest(row: RunRow) -> str:

@@ -15,7 +15,7 @@ from holdfast.history.checkpoints import StateChange, checkpoints_page, differen
 from holdfast.history.lookup import journal_of
 from holdfast.history.plans import plan_of, todo_text
 from holdfast.history.receipts import gap_texts, receipts_of
-from holdfast.history.streams import events, streams_of
+from holdfast.history.streams import Following, events, streams_of
 from holdfast.history.values import plain_text
 from holdfast.journal.files import read_chunks
 from holdfast.journal.files import state_of as file_state
@@ -122,9 +122,15 @@ class Outputs:
             if len(items) == limit:
                 is_more = True
                 break
-            items.append(_event(event))
+            items.append(event_object(event))
         last = items[-1]["number"] if items else (after or 0)
         return {"items": items, "last": last, "is_more": is_more, "is_over": row.status.is_final and not is_more}
+
+    def following(self, row: RunRow, name: str, *, after: int | None) -> Following:
+        """A stream as it grows, also one that a run has not begun yet."""
+        if name not in streams_of(row) and row.status.is_final:
+            raise Problem("no_such_stream", f"Run {row.id!r} has no stream {name!r}.")
+        return Following(self._store, row.id, name, offset=after)
 
     # plans, receipts, forks
 
@@ -185,7 +191,7 @@ def _artifact(output: Output) -> dict[str, Any]:
     return {**output.as_dict(), "at": None if output.at is None else iso(output.at)}
 
 
-def _event(event: StreamEvent) -> dict[str, Any]:
+def event_object(event: StreamEvent) -> dict[str, Any]:
     return {
         "number": event.number,
         "kind": event.kind.value,

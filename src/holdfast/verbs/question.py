@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from holdfast.base.clock import due_us, now_us
 from holdfast.base.data import data
 from holdfast.base.hints import hint
+from holdfast.base.secrets import SECRETS
 from holdfast.base.shields import go_on_with
 from holdfast.codec import Coder, coder_for, digest, encode_error, read_outside
 from holdfast.codec.schema import schema_of
@@ -161,6 +162,7 @@ class _Form:
     def of(cls, prompt: str, type_: Any, options: Sequence[Any] | None, draft: Any, show: object) -> _Form:
         if not isinstance(prompt, str) or not prompt.strip():
             raise UsageError(f"hf.ask() takes a text to ask; got {prompt!r}.")
+        prompt = SECRETS.without(prompt) if SECRETS.is_any else prompt
         if sum(given is not None for given in (type_, options, draft)) > 1:
             raise UsageError("hf.ask() takes one of a type, options= and draft=.")
         choices: dict[str, Any] = {}
