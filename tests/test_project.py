@@ -237,6 +237,25 @@ def test_no_file_of_the_core_is_longer_than_500_lines_and_no_other_than_600() ->
     assert {name: length for name, length in lengths.items() if length > most[name]} == {}
 
 
+def test_the_heart_has_as_many_lines_as_the_page_on_architecture_says() -> None:
+    """Within a fifth: it is there to tell how long reading takes."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("| read | lines | and you know |")[2].partition("###")[0]
+    rows = [row.split("|")[1:3] for row in table.strip().splitlines()[1:]]
+    assert len(rows) > 5
+    wrong = {}
+    for named, said in rows:
+        count, folder = 0, SRC
+        for name in re.findall("`([^`]+)`", named):
+            path = SRC / name if "/" in name else folder / name
+            folder = path.parent
+            parts = path.glob("*.py") if path.is_dir() else [path]
+            count += sum(len(part.read_text(encoding="utf-8").splitlines()) for part in parts)
+        if not 0.8 < count / int(said.replace(",", "")) < 1.2:
+            wrong[named.strip()] = count
+    assert wrong == {}
+
+
 #: How many functions of a folder take more than three arguments by position. They may only become fewer.
 MORE_BY_POSITION = {
     "cli": 9,

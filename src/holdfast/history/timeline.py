@@ -14,19 +14,13 @@ from holdfast.history.doubts import settlement_text
 from holdfast.history.facts import Facts, error_text, joined, note_of, object_in, short, superseded_in
 from holdfast.history.forks import origin_text
 from holdfast.history.receipts import downtime_s, unrecorded, unrecorded_text
+from holdfast.history.words import proof_text
 from holdfast.journal.blobs import blob_in
-from holdfast.model import OUTCOMES, Kind, NoteKind, Proof, QuestionRow, Record, RunRow, Status
+from holdfast.model import OUTCOMES, Kind, NoteKind, QuestionRow, Record, RunRow, Status
 from holdfast.model.diagnoses import change_text, read_change
 from holdfast.model.notes import OwnWait
 from holdfast.model.plans import PLAN
 
-_PROOFS: Mapping[str, str] = {
-    Proof.lock: "its lock is free",
-    Proof.session: "its session is gone",
-    Proof.boot: "the machine was restarted",
-    Proof.lease: "its lease ran out",
-    Proof.released: "it gave the run back",
-}
 #: Notes that say something of a call, or are told elsewhere.
 _UNTOLD = frozenset({NoteKind.usage, NoteKind.progress, NoteKind.resumed, NoteKind.held, NoteKind.stream})
 #: Records that say nothing about a call.
@@ -325,7 +319,7 @@ def _outage(before: Record, former: Record, claim: Record) -> TimelineItem:
     down_s = downtime_s(before, claim)
     changed = "code changed" if note.get("code") != note_of(former).get("code") else ""
     if note.get("lost"):
-        proof = _PROOFS.get(str(note.get("proof")), note.get("proof"))
+        proof = proof_text(str(note.get("proof")))
         silent = unrecorded_text(unrecorded([before], claim))
         detail = joined(f"{note['lost']} lost ({proof})", f"resumed by {claim.name}", silent, changed)
         return _item(claim, "outage", "process lost", took_s=down_s, detail=detail)

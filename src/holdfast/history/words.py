@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import assert_never
 
 from holdfast.base.clock import now_us
-from holdfast.model import Status
+from holdfast.model import Proof, Status
 
 
 def word_of(status: Status) -> str:
@@ -73,3 +74,25 @@ def left_text(due: datetime, *, now: datetime | None = None) -> str:
 def due_text(due: datetime, *, now: datetime) -> str:
     """`14:05 (in 3h05m)`"""
     return f"{clock_time(due, now=now)} ({left_text(due, now=now)})"
+
+
+def proof_text(word: str) -> str:
+    """How it is known that a worker is dead; a word that this version does not know, as it is."""
+    proof = next((each for each in Proof if each == word), None)
+    match proof:
+        case None:
+            return word
+        case Proof.lock:
+            return "its lock is free"
+        case Proof.session:
+            return "its session is gone"
+        case Proof.boot:
+            return "the machine was restarted"
+        case Proof.lease:
+            return "its lease ran out"
+        case Proof.gone:
+            return "it has no row any more"
+        case Proof.released:
+            return "it gave the run back"
+        case _:
+            assert_never(proof)

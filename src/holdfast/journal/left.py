@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-class Left:
+class WorkspaceVersions:
     """The versions of workspaces that the calls of a journal left: those before its turn, and those of each call."""
 
     __slots__ = ("_at_head", "_by_call")

@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.journal.checkpoints import Past, turn_path, without_turn
 from holdfast.journal.evidence import KEPT
-from holdfast.journal.left import Left
+from holdfast.journal.left import WorkspaceVersions
 from holdfast.journal.leftovers import Leftovers, is_unasked, last_unclaimed, may_be
 from holdfast.journal.outside import Outside
 from holdfast.journal.patches import Patches
@@ -177,7 +177,7 @@ class Replay:
         self.plan: dict[str, Any] | None = None  #: as it was at the head of the turn
         self.outside = Outside()  #: what guards found
         self.usage: dict[str, list[dict[str, Any]]] = {}  #: what calls used, by key
-        self.workspaces = Left()  #: what calls left in them
+        self.workspaces = WorkspaceVersions()  #: what calls left in them
         self.paused = False
         self.cancel: dict[str, Any] | None = None  #: who asked for the run to be cancelled, and why
         self.refusals: dict[str, int] = {}  #: answers that did not fit, by the call's key

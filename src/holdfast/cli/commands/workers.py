@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
 
 import click
 
@@ -12,15 +11,7 @@ from holdfast.cli.clients import with_app
 from holdfast.cli.failure import FAILED, OK
 from holdfast.cli.lists import Listed, ago, show_list, stamp
 from holdfast.cli.setup import Setup, command
-from holdfast.model import Proof
-
-_PROOFS: Mapping[str, str] = {
-    Proof.lock: "its lock is free",
-    Proof.session: "its session is gone",
-    Proof.boot: "the machine was restarted",
-    Proof.lease: "its lease ran out",
-    Proof.gone: "it has no row any more",
-}
+from holdfast.history.words import proof_text
 
 
 @command("workers")
@@ -50,7 +41,7 @@ def workers_command(setup: Setup, here: bool) -> int:
 
 
 def _listed(worker: WorkerInfo) -> Listed:
-    proof = "" if worker.alive else _PROOFS.get(worker.proof or "", worker.proof or "")
+    proof = "" if worker.alive else proof_text(worker.proof or "")
     facts = {
         "id": worker.id,
         "pid": worker.pid,
