@@ -133,9 +133,26 @@ def test_another_key_is_the_same_call_and_a_revealed_one_too() -> None:
     assert encode_call(call, ("x (secret)",), {}) == one[1], "it is recognised by what is recorded"
 
 
-@pytest.mark.parametrize("value", [{"a": [VALUE]}, VALUE, (1, VALUE.encode().decode()), Deps(key=hf.Secret(VALUE))])
-def test_what_a_run_reads_back_cannot_have_one(value: object) -> None:
+def test_calls_without_one_are_recognised_whether_there_are_secrets_or_not() -> None:
+    def call(text: object = "", options: object = None) -> None: ...
+
+    calls = [
+        (("z", 1), {}),
+        ((1e-7,), {}),
+        (("\u00e4\u2028",), {}),
+        (([1e-7] * 5000,), {"options": {"b": 1, "a": 2}}),
+        ((), {}),
+    ]
+    before = [encode_call(call, args, kwargs) for args, kwargs in calls]
     hf.Secret(VALUE)
+    assert [encode_call(call, args, kwargs) for args, kwargs in calls] == before
+
+
+@pytest.mark.parametrize("value", [{"a": [VALUE]}, VALUE, (1, VALUE.encode().decode()), Deps])
+def test_what_a_run_reads_back_cannot_have_one(value: object) -> None:
+    key = hf.Secret(VALUE)
+    if value is Deps:
+        value = Deps(key=key)
     with pytest.raises(hf.Unserialisable, match="secret") as refused:
         coder_of(value).dumps(value, what="the result")
     assert "tell" not in str(refused.value)

@@ -169,40 +169,42 @@ def encode_call(
     calls were given before: it makes no difference, but for the time that it takes.
     """
     plan = _plan(signature_owner)
+    try:
+        text, mark = _encoded(plan, args, kwargs, recent=recent)
+        return (text, mark) if not SECRETS.is_in_what_is_kept(text) else _encoded_without_secrets(plan, args, kwargs)
+    except Exception:  # arguments are foreign objects that may do anything when looked at; a hook may leave no JSON
+        text = '{"$opaque":"arguments"}'
+        return text, digest(text)
+
+
+def _encoded(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, recent: Recent | None) -> tuple[str, str]:
     trees: Trees = {}
-    if SECRETS.is_any:
-        return _call_without_secrets(plan, args, kwargs)
-    try:
-        parts = _given_parts(plan, args, kwargs, trees=trees)
-        tail = plan.call_tail(args, kwargs) if plan.defaults else ""
-        if trees and recent is not None:
-            _recognise(plan.name, parts, trees, recent=recent)
-        mark = large_mark(parts, trees) if trees else None
-        if mark is None:
-            text = "".join(parts)
-            mark = digest(text if text.find("{", 1) < 0 else canonical(text))
-            if not tail:
-                return text, mark
-        if tail:
-            parts[-1:] = tail if len(parts) > 2 else tail[1:], "}"
-        return "".join(parts), mark
-    except Exception:  # arguments are foreign objects that may do anything when looked at
-        text = '{"$opaque":"arguments"}'
-        return text, digest(text)
+    parts = _given_parts(plan, args, kwargs, trees=trees)
+    tail = plan.call_tail(args, kwargs) if plan.defaults else ""
+    if trees and recent is not None:
+        _recognise(plan.name, parts, trees, recent=recent)
+    mark = large_mark(parts, trees) if trees else None
+    if mark is None:
+        text = "".join(parts)
+        mark = _mark(text)
+        if not tail:
+            return text, mark
+    if tail:
+        parts[-1:] = tail if len(parts) > 2 else tail[1:], "}"
+    return "".join(parts), mark
 
 
-def _call_without_secrets(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
-    """As `encode_call`, with marks for secrets. The digest is of what is left: with another key it is the same call."""
-    try:
-        given = SECRETS.without("".join(_given_parts(plan, args, kwargs, trees={})))
-        tail = SECRETS.without(plan.call_tail(args, kwargs))
-        mark = digest(canonical(given))
-        text = f"{given[:-1]}{tail if given != '{}' else tail[1:]}}}" if tail else given
-        decode(text)
-    except Exception:  # foreign objects, or a hook that leaves no JSON
-        text = '{"$opaque":"arguments"}'
-        return text, digest(text)
-    return text, mark
+def _encoded_without_secrets(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
+    """With marks in their places. The digest is of what is left: with another key it is the same call."""
+    given = SECRETS.without("".join(_given_parts(plan, args, kwargs, trees={})))
+    tail = SECRETS.without(plan.call_tail(args, kwargs)) if plan.defaults else ""
+    text = f"{given[:-1]}{tail if given != '{}' else tail[1:]}}}" if tail else given
+    decode(text)
+    return text, _mark(given)
+
+
+def _mark(text: str) -> str:
+    return digest(text if text.find("{", 1) < 0 else canonical(text))
 
 
 def _given_parts(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, trees: Trees) -> list[str]:

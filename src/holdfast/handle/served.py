@@ -136,7 +136,7 @@ class ServedRun(Run[R_co]):
             return Status(ended.status)
         return status if status.is_final else None
 
-    async def _post(self, name: str, text: str, *, dedup: str | None, by: str | None) -> bool:
+    async def _send(self, name: str, text: str, *, dedup: str | None, by: str | None) -> bool:
         given = {} if dedup is None else {"dedup": dedup}
         return bool((await self._do("signals", name=name, value=plain(text), **given))["is_new"])
 
