@@ -191,7 +191,7 @@ def test_every_command_of_a_group_says_what_it_does() -> None:
         assert "ls" in group.commands
         for command in group.commands.values():
             assert command.help
-            assert {"--db", "--json", "--no-color"} <= {name for each in command.params for name in each.opts}
+            assert {"--db", "--url", "--json", "--no-color"} <= {name for each in command.params for name in each.opts}
 
 
 def test_the_page_on_commands_has_every_command_of_a_group_and_its_options() -> None:
@@ -207,7 +207,7 @@ def test_the_page_on_commands_has_every_command_of_a_group_and_its_options() -> 
             assert row[1] == (command.help or "").splitlines()[0], name
             options = {each.opts[0] for each in command.params if isinstance(each, click.Option)}
             named = set(re.findall(r"`(--[a-z-]+)`", row[2]))
-            assert named == options - {"--db", "--json", "--no-color"}, f"{group_name} {name}"
+            assert named == options - {"--db", "--url", "--json", "--no-color"}, f"{group_name} {name}"
 
 
 def test_names_and_ids_are_completed(hf: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

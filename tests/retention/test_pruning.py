@@ -378,7 +378,7 @@ def test_the_command_asks_tells_and_counts(commands: Commands) -> None:
     assert hf_("show", "one", "--json").json["run"]["reason"]["why"] == "pruned"
     assert hf_("watch", "one").code == 0
     assert "2 pruned or moved" in hf_("verify").err
-    assert hf_("prune", "--older-than", "0s", "--forget", "--yes").out == "Removed 2 tombstones.\n"
+    assert hf_("prune", "--older-than", "0s", "--forget", "--yes").out.startswith("Removed 2 tombstones.")
     assert hf_("runs").out == ""
 
 

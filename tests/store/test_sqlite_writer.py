@@ -301,7 +301,7 @@ def test_closing_with_a_full_disk_does_not_hang(tmp_path: Path, disk: FaultyVfs)
 
 def test_a_disk_that_is_really_full_keeps_everything_acknowledged(tmp_path: Path) -> None:
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=768k", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
     )
     if mounted.returncode:
         pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")

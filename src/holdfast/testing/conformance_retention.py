@@ -253,7 +253,7 @@ async def a_whole_run_is_taken_in_as_it_is(make: MakeStore) -> None:
         await store.prune([_tombstone(whole.row)], before=None, most=_MOST, now=LATER)
         await store.forget_runs([whole.row.id])
         assert await store.run(whole.row.id) is None
-        act = Act(LATER, "ana", Via.cli, "fork", "r0", None, "why")
+        act = Act(LATER, "ana", Via.cli, "fork", "r0", None, "for a look")
         assert await store.put(whole, act=act) == whole.row
         assert await store.put(whole, act=act) == whole.row
         assert [each for _, each in await store.surveys.acts(ActFilter())] == [act], "with what was done, and once"
