@@ -490,9 +490,9 @@ def test_it_can_be_cancelled_whatever_it_does(state: str, tmp_path: Path) -> Non
 
     @hf.agent
     async def agent() -> str:
-        if state == "by itself":
-            await hf.get(hf.this_run().id).cancel()
         try:
+            if state == "by itself":
+                await hf.get(hf.this_run().id).cancel()  # it may be heard here already, or in the body
             return await body("long")
         finally:
             await body("clean-up")
