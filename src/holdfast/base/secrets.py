@@ -59,10 +59,6 @@ class Secrets:
         """Is one of the values in a text?"""
         return self._pattern is not None and self._pattern.search(text) is not None
 
-    def is_in_what_is_kept(self, text: str) -> bool:
-        """Is there anything in a text for people that is not to be kept?"""
-        return self.is_any and self.without(text) != text
-
     def without(self, text: str) -> str:
         """A text for people, with a mark where a value was; and what the hooks leave of it."""
         if self._pattern is not None:

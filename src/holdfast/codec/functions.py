@@ -171,7 +171,9 @@ def encode_call(
     plan = _plan(signature_owner)
     try:
         text, mark = _encoded(plan, args, kwargs, recent=recent)
-        return (text, mark) if not SECRETS.is_in_what_is_kept(text) else _encoded_without_secrets(plan, args, kwargs)
+        if SECRETS.is_any and SECRETS.without(text) != text:
+            return _encoded_without_secrets(plan, args, kwargs)
+        return text, mark
     except Exception:  # arguments are foreign objects that may do anything when looked at; a hook may leave no JSON
         text = '{"$opaque":"arguments"}'
         return text, digest(text)

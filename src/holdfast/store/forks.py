@@ -49,24 +49,16 @@ def register(thing: Forkable) -> None:
     _registered.add(thing)
 
 
-class CallLock:
-    """Held by a thread while it is inside of a library whose state must be whole when the process is copied."""
-
-    __slots__ = ("__weakref__", "acquire", "release")
-
-    def __init__(self) -> None:
-        lock = threading.Lock()
-        self.acquire, self.release = lock.acquire, lock.release
-        _call_locks.add(self)
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+_call_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
-_call_locks: weakref.WeakSet[CallLock] = weakref.WeakSet()
+def call_lock() -> threading.Lock:
+    """To be held by a thread while it is inside of a library whose state must be whole when the process is copied."""
+    lock = threading.Lock()
+    _call_locks.add(lock)
+    return lock
+
+
 _forking = threading.local()  # which of them this thread holds while it forks
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.store.forks import CallLock
+from holdfast.store.forks import call_lock
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class SideThread:
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._jobs, CallLock()), name=name, daemon=True).start()
+        threading.Thread(target=_work, args=(self._jobs, call_lock()), name=name, daemon=True).start()
 
     async def do(self, job: Callable[[], T]) -> T:
         """Have something done there, and return or raise what it does. Whoever is cancelled does not wait for it."""
@@ -39,7 +39,7 @@ class SideThread:
         self._jobs.put(None)
 
 
-def _work(jobs: queue.SimpleQueue[_Job | None], busy: CallLock) -> None:
+def _work(jobs: queue.SimpleQueue[_Job | None], busy: threading.Lock) -> None:
     while (job := jobs.get()) is not None:
         loop, done, work = job
         try:

@@ -31,7 +31,7 @@ from holdfast.base import clock, faults
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import Append
 from holdfast.store.carrier import AcceptedMail
-from holdfast.store.forks import CallLock
+from holdfast.store.forks import call_lock
 from holdfast.store.sqlite.apply import Transaction
 from holdfast.store.sqlite.batches import Way, apply
 from holdfast.store.sqlite.errors import SYSTEMIC, as_store_error, explain, is_full
@@ -90,7 +90,7 @@ class Writer:
         self._ring = ring
         self._carry = carry
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._lock = CallLock()  # whoever has it may use the connection
+        self._lock = call_lock()  # whoever has it may use the connection
         self._closing = threading.Event()
         self._suspect = False  # a commit's outcome is unknown; the connection must not be used
         self._slow_until = 0
