@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base import faults
 from holdfast.errors import StoreCorrupt, StoreReplaced
 from holdfast.model import Applied, Kind, RunId, WorkerId
 from holdfast.store.sqlite.locks import WorkerLocks
@@ -377,6 +378,41 @@ def test_files_that_are_cut_short_under_a_process_are_noticed_before_anything_is
             await asyncio.sleep(0.11)
             with pytest.raises(StoreReplaced):
                 await store.run(row.id)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["log emptied", "log cut in half", "log without its last frame"])
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_log_that_is_cut_short_while_a_commit_is_written_is_noticed(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, *, inline: bool
+) -> None:
+    """Behind the look at its length: what is written then makes it as long as it should be, with a gap in it."""
+    path = tmp_path / "runs.db"
+    last_frame = LOSSES["all but its last frame"]
+    cuts = CUTS | {"log without its last frame": lambda path: last_frame(Path(f"{path}-wal"))}
+
+    async def main() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            row = await store.create(new_run(), owner=ALICE)
+            for _ in range(10):
+                step = extend(row, Kind.done, payload='"' + "x" * 1000 + '"')
+                assert await append(store, step) == [Applied.committed]
+                row = step.row
+
+            def cut_there(name: str) -> None:
+                if name in ("append.before_commit", "land.before_commit"):
+                    monkeypatch.undo()
+                    cuts[what](path)
+
+            monkeypatch.setattr(faults, "point", cut_there)
+            step = extend(row, Kind.done)
+            refused = await alone(store, step) if inline else (await append(store, step))[0]
+            assert Path(f"{path}-wal").stat().st_size > 10 * _FRAME, "it was not written behind the cut"
+            assert refused is None if inline else isinstance(refused, StoreReplaced)
+            assert isinstance(store.failure, StoreReplaced)
+            with pytest.raises(StoreReplaced, match=r"runs\.db-wal was cut short"):
+                await store.create(new_run(), owner=ALICE)
 
     asyncio.run(main())
 

@@ -2,7 +2,8 @@
 
 A commit is acknowledged only if the log that it was written to is still the one that the path names. And a log that is
 shorter than its own index says has lost commits: that is looked at before each commit, which would fill the gap with
-nothing. The format of the index is https://sqlite.org/walformat.html#the_wal_index_file_format.
+nothing. What is cut off between that look and the write is a gap then: the frame before the new ones is looked at after
+each commit, too. The format of the index is https://sqlite.org/walformat.html#the_wal_index_file_format.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ _COPY = 48  # bytes of the header, which is there twice: while they differ it is
 _INDEX = struct.Struct("=14x H I I 8x 8s 8x 48x I")
 _FRAMES = slice(16, 20)  # where the header says how many there are
 _LOG_HEADER, _FRAME_HEADER = 32, 24
+_SALTS = 8  # bytes: where a frame has those of its log, and how many these are
 _LARGE = 1  # what the index says of pages of 64 KB
 # Looked up once: this is on the way of each commit, where whatever is touched has to come from memory first.
 _read_index, _new, _seek, _END = _INDEX.unpack_from, tuple.__new__, os.lseek, os.SEEK_END
+_pread = os.pread
 
 
 class LogState(NamedTuple):
@@ -114,6 +117,8 @@ class Identity:
         assert watch is not None
         if watch.has_news():
             self.check()
+        if before is not None and before.frames:
+            self._check_continued(before)
         if before is not None and before.backfilled < before.frames < frames and watch.is_told_of_size:
             return None
         assert self._held is not None
@@ -129,6 +134,16 @@ class Identity:
         # In this order: a log is made shorter after its index was, never before.
         if state is not None and (size := _size(self._log)) < state.log_bytes and self._state() == state:
             self._fail(f"{self._wal} was cut short under this process, to {size} of {state.log_bytes} bytes.")
+
+    def _check_continued(self, before: LogState) -> None:
+        """The last frame that was there before a commit is still there, or the log has begun anew since."""
+        size, frames, _, salts, _ = before
+        start = _LOG_HEADER + (frames - 1) * (_FRAME_HEADER + (size if size != _LARGE else 65536))
+        if _pread(self._log, _SALTS, start + _SALTS) == salts:
+            return
+        # In this order: a log is overwritten or made shorter after its index has other salts, never before.
+        if self._held is not None and self._held.index is not None and _read_index(self._held.index)[3] == salts:
+            self._fail(f"{self._wal} was cut short under this process, while it wrote.")
 
     def _check_size(self, state: LogState | None, size: int) -> None:
         """A database has all its pages when all of the log was checkpointed. Until then it does not shrink."""
