@@ -11,18 +11,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import holdfast as hf
 from holdfast.store import open_store
-from holdfast.testing import check_history
-from holdfast.testing.fixtures import histories_hold, pytest_configure
+from holdfast.testing import check_history, fixtures
+from holdfast.testing.fixtures import histories_hold
 from holdfast.testing.postgres import Databases
 from holdfast.testing.reading import in_own_loop
 from tests.forkserver import ForkServer
 from tests.stores import pytest_generate_tests
 
-__all__ = ["histories_hold", "pytest_configure", "pytest_generate_tests"]
+__all__ = ["histories_hold", "pytest_generate_tests"]
 
 MEMORY = Path("/dev/shm")
 
@@ -62,6 +63,13 @@ LONGEST = (
     "worker/test_clock_ahead.py",
     "test_jobs.py",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What a change must pass is the same for each change: generated cases are others only where we look for news."""
+    fixtures.pytest_configure(config)
+    hypothesis.settings.register_profile("same", derandomize=True)
+    hypothesis.settings.load_profile("default" if config.option.markexpr == "prove" else "same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
