@@ -27,7 +27,7 @@ import holdfast as hf
 from holdfast.base import clock, faults
 from holdfast.codec.schema import schema_of
 from holdfast.store import open_store
-from holdfast.testing.child import agents_of
+from holdfast.testing.child import agents_of, warm_up
 from holdfast.testing.processes import environment
 from tests.eventually import eventually as wait_until
 
@@ -77,11 +77,10 @@ def main(descriptor: int) -> None:
 
 def _warm_up() -> None:
     """Load what processes load when they need it."""
-    for url in ("warm.db", "postgresql://warm/"):
-        open_store(url, settings=hf.Settings())  # the driver and the queries; opens nothing
+    warm_up()
+    open_store("postgresql://warm/", settings=hf.Settings())  # the driver and the queries; opens nothing
     schema_of(int)  # pydantic
-    for name in ("codec.models", "automation.schedules.schedules", "automation.triggers"):
-        _load(f"holdfast.{name}")
+    _load("holdfast.codec.models")
 
 
 def _say(test: socket.socket, **what: int) -> None:

@@ -18,11 +18,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import io
 import json
 import os
 import sys
-import tokenize
 import traceback
 from collections.abc import Collection
 from pathlib import Path
@@ -32,6 +30,7 @@ from typing import Any
 from holdfast.app import Holdfast
 from holdfast.base import faults
 from holdfast.base.config import Settings, store_url
+from holdfast.base.source_code import code_of
 from holdfast.errors import CorruptJournal, HoldfastError, RunError, UsageError
 from holdfast.history.info import RunInfo
 from holdfast.model import Status
@@ -122,17 +121,31 @@ class _Family:
         return [info for info in infos if info.id == self._run_id or info.id.startswith(f"{self._run_id}.")]
 
 
-def _warm_up() -> None:
-    """Load once what each process would load when it has begun to work."""
+#: What a process that executes runs imports when it begins to.
+_LATE = (
+    "app.parts",
+    "app.shift",
+    "app.starts",
+    "automation.outbox",
+    "automation.schedules.schedules",
+    "automation.triggers",
+    "worker.jumps",
+    "worker.reach",
+    "worker.strays",
+    "worker.sweep",
+)
+
+
+def warm_up() -> None:
+    """Do once what each process would do when it has begun to work, before they are forked."""
     open_store("warm.db", settings=Settings())  # the driver and the queries; opens nothing
-    for name in ("schedules.schedules", "triggers"):
-        importlib.import_module(f"holdfast.automation.{name}")
-    for _ in tokenize.generate_tokens(io.StringIO().readline):  # compiles what it finds tokens with
-        pass
+    for name in _LATE:
+        importlib.import_module(f"holdfast.{name}")
+    assert code_of(warm_up)  # compiles what it finds words with
 
 
 def _serve() -> None:
-    _warm_up()
+    warm_up()
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
