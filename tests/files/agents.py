@@ -81,6 +81,7 @@ def break_it(repo: hf.Workspace) -> list[str]:
     found = tree(repo.path)
     shutil.rmtree(repo.path / "src")
     (repo.path / "junk").write_text("half")
+    (repo.path / "run.sh").chmod(0o600)
     if hf.this_step().attempt == 1:
         raise ValueError("taken back")
     (repo.path / "src").mkdir()

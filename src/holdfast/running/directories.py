@@ -17,12 +17,13 @@ import stat
 import time
 from collections.abc import Callable, Generator, Iterator
 from fnmatch import translate
+from operator import attrgetter
 from typing import BinaryIO, NamedTuple
 
 from holdfast.base.ids import new_uuid
 from holdfast.errors import DamagedFile, UsageError
 from holdfast.journal.files import CHUNK, Chunks, chunks_of, read_chunks, sound_chunks
-from holdfast.journal.trees import Directory, File, Link, chunks_of_tree
+from holdfast.journal.trees import EMPTY, Directory, File, Link, chunks_of_tree
 from holdfast.model import RunId
 from holdfast.model.files import FileRef
 from holdfast.store.files import FileStore
@@ -30,6 +31,8 @@ from holdfast.store.files import FileStore
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_SORT = 0o170000  # of what is there, among the bits of its mode
+_NAME = attrgetter("name")
 _AT_ONCE = 64  # small files that are read from the store together
 
 
@@ -49,7 +52,7 @@ class Stamp(NamedTuple):
 class Seen(NamedTuple):
     """A file as it lies in the directory."""
 
-    mode: int
+    mode: int  #: with the bits that are not stored
     stamp: Stamp
 
 
@@ -79,6 +82,7 @@ class WorkingDirectory:
         self.folder = folder
         self.path = os.path.join(folder, "files")
         self._ignored = ignored
+        self.found = EMPTY  #: what it held when that was stored last
         self._known: dict[str, tuple[Stamp, FileRef]] = {}
         os.makedirs(self.path, mode=0o700, exist_ok=True)
 
@@ -95,20 +99,23 @@ class WorkingDirectory:
         return found
 
     def _look(self, directory: int, prefix: str, found: dict[str, Seen | Link | int]) -> None:
+        has_patterns = bool(self._ignored.patterns)
         with os.scandir(directory) as entries:
-            found_here = sorted((entry.name, entry) for entry in entries)
-        for name, entry in found_here:
+            found_here = sorted(entries, key=_NAME)
+        for entry in found_here:
+            name = entry.name
             path = f"{prefix}{name}"
-            if self._ignored.has(path, name):
+            if has_patterns and self._ignored.has(path, name):
                 continue
             at = entry.stat(follow_symlinks=False)
-            mode = stat.S_IMODE(at.st_mode) & 0o777
-            if stat.S_ISREG(at.st_mode):
-                found[path] = Seen(mode, Stamp.of(at))
-            elif stat.S_ISLNK(at.st_mode):
+            sort = at.st_mode & _SORT
+            if sort == stat.S_IFREG:
+                stamp = Stamp(at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+                found[path] = Seen(at.st_mode & 0o7777, stamp)
+            elif sort == stat.S_IFLNK:
                 found[path] = Link(os.readlink(name, dir_fd=directory))
-            elif stat.S_ISDIR(at.st_mode):
-                found[path] = mode
+            elif sort == stat.S_IFDIR:
+                found[path] = at.st_mode & 0o777
                 below = os.open(name, _DIRECTORY, dir_fd=directory)
                 try:
                     self._look(below, f"{path}/", found)
@@ -153,7 +160,7 @@ class WorkingDirectory:
                 if each.stamp.changed_ns < before_ns:
                     fresh[path] = each.stamp, content
                 size += content.size
-                entries[parent][name] = File(each.mode, content)
+                entries[parent][name] = File(each.mode & 0o777, content)
             elif isinstance(each, Link):
                 self._refuse_outward(path, each.target)
                 entries[parent][name] = each
@@ -163,7 +170,8 @@ class WorkingDirectory:
             parent, _, name = path.rpartition("/")
             entries[parent][name] = Directory(modes[path], entries[path])
         files = sum(isinstance(each, Seen) for each in seen.values())
-        yield from chunks_of_tree(Directory(0o755, entries[""]), lambda tree: done(tree, files, size))
+        self.found = Directory(0o755, entries[""])
+        yield from chunks_of_tree(self.found, lambda tree: done(tree, files, size))
 
     def _read(self, path: str) -> Generator[tuple[str, bytes], None, FileRef]:
         found: list[FileRef] = []
@@ -222,6 +230,7 @@ class WorkingDirectory:
         before_ns = self._tick()
         seen = self._look_at_all()
         missing: list[tuple[str, File]] = []
+        kept: set[str] = set()
         for path, each in seen.items():
             want = wanted.get(path)
             fits = (
@@ -236,11 +245,17 @@ class WorkingDirectory:
                 fits = content == want.content
                 if fits and each.stamp.changed_ns < before_ns:
                     fresh[path] = each.stamp, want.content
+                if fits and each.mode == want.mode:
+                    kept.add(path)
+            elif fits:
+                kept.add(path)
             if not fits:
                 self._remove(path)
                 was_changed = True
         self._known = fresh
         for path, want in wanted.items():
+            if path in kept:
+                continue
             with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._parent(path) as (directory, name):
                 at = None
                 with contextlib.suppress(FileNotFoundError):

@@ -30,7 +30,7 @@ from holdfast.journal.files import Filing, Patiently
 from holdfast.journal.journal import Journal
 from holdfast.journal.replay import Replay
 from holdfast.journal.ticks import Ticks
-from holdfast.journal.trees import WORKSPACES, load_tree
+from holdfast.journal.trees import EMPTY, WORKSPACES, Directory, load_tree
 from holdfast.model import Fence, NoteKind, RunId
 from holdfast.model.files import FileRef
 from holdfast.running.activity import Activity
@@ -117,6 +117,7 @@ class Room:
         self.version = version  #: that the next body starts from
         self.tree = tree
         self.turn = asyncio.Lock()  #: one body at a time
+        self._loaded: tuple[FileRef | None, Directory] = (None, EMPTY)
         self._home = home
         self._place: WorkingDirectory | None = None
         self._lock = -1
@@ -128,10 +129,10 @@ class Room:
         told = self._told(self.name)
         return self.version if told is None else max(told, self._left)
 
-    def keep(self, version: int, tree: FileRef) -> None:
+    def keep(self, version: int, tree: FileRef, found: Directory) -> None:
         """A body has left this, and that is recorded."""
         self.version = self._left = version
-        self.tree = tree
+        self.tree, self._loaded = tree, (tree, found)
 
     def place(self) -> WorkingDirectory:
         """The directory of this execution."""
@@ -139,6 +140,13 @@ class Room:
             folder, self._lock = _taken(self._home)
             self._place = WorkingDirectory(folder, self.ignored)
         return self._place
+
+    async def loaded(self, files: FileStore, run_id: RunId) -> Directory:
+        """What it holds in its version."""
+        tree = self.tree
+        if self._loaded[0] != tree:
+            self._loaded = tree, await load_tree(files, run_id, tree)
+        return self._loaded[1]
 
     def leave(self) -> Callable[[], None]:
         """Somebody may still write to the directory: another one is taken next; to be called when nobody does."""
@@ -255,8 +263,7 @@ class Given:
         run, files = self._all.run, self._all.files
         for room in self._rooms:
             place = await asyncio.to_thread(room.place)
-            tree = room.tree
-            await run.patiently(partial(_held, files, run.id, place=place, tree=tree))
+            await run.patiently(partial(_held, files, run.id, place=place, room=room))
 
     async def save(self, info: StepInfo) -> None:
         """Store what the body has left; it is recorded with the outcome of the attempt."""
@@ -280,12 +287,13 @@ class Given:
         ((tree, files, size),) = found
         if tree == room.tree or (room.tree is None and not files and tree.size <= len("{}")):
             return
+        found_here = place.found
         outputs, version, summary = info.attempt_outputs(), room.version + 1, run.journal.summary
         said = {"name": room.name, "version": version, **tree.plain(), "files": files, "bytes": size}
 
         def end(kept: bool) -> None:
             if kept:
-                room.keep(version, tree)
+                room.keep(version, tree, found_here)
                 known = summary.get(WORKSPACES, {})
                 summary[WORKSPACES] = {**known, room.name: {"version": version, **tree.plain()}}
 
@@ -318,8 +326,8 @@ def _call(gone: Callable[[], None], _: object) -> None:
     gone()
 
 
-async def _held(files: FileStore, run_id: RunId, *, place: WorkingDirectory, tree: FileRef | None) -> None:
-    await place.hold(files, run_id, await load_tree(files, run_id, tree))
+async def _held(files: FileStore, run_id: RunId, *, place: WorkingDirectory, room: Room) -> None:
+    await place.hold(files, run_id, await room.loaded(files, run_id))
 
 
 # directories on this machine
