@@ -54,6 +54,22 @@ def test_of_two_who_have_read_the_same_one_is_refused(url: str) -> None:
     asyncio.run(main())
 
 
+def test_a_head_advances_with_others_or_nothing_is_changed(url: str) -> None:
+    async def main() -> None:
+        async with hf.connect(url) as app:
+            memory = app.extension("memory")
+            others = {"ada": {"1": ('"one"', 0)}, "bo": {"1": ('"bo"', 0)}}
+            assert await memory.advance("heads", "ada", "1", revision=0, others=others)
+            assert await memory.spaces() == ["ada", "bo", "heads"]
+            assert not await memory.advance("heads", "ada", "2", revision=0, others={"ada": {"2": ('"late"', 0)}})
+            others = {"ada": {"1": ('"new"', 1), "2": ('"two"', 0)}, "bo": {"1": ('"other"', 0)}}
+            assert await memory.advance("heads", "ada", "2", revision=1, others=others)
+            assert [each.text for each in await memory.read("ada")] == ['"new"', '"two"']
+            assert [each.text for each in await memory.read("bo")] == ['"bo"']
+
+    asyncio.run(main())
+
+
 def test_numbered_steps_are_done_once_and_in_order(url: str) -> None:
     done: list[int] = []
 

@@ -19,6 +19,8 @@ from holdfast.store.extensions import ALL, SEPARATOR, kind_of
 
 T = TypeVar("T")
 
+_MANY = 4096  # spaces that are known to be noted; more are noted again
+
 
 @data
 class Document:
@@ -93,6 +95,29 @@ class Extension:
         (is_stored,) = await self._store.define([Definition(self._kind(space), key, text, revision + 1)])
         return is_stored
 
+    async def advance(
+        self, space: str, key: str, text: str, *, revision: int, others: Mapping[str, Mapping[str, tuple[str, int]]]
+    ) -> bool:
+        """As `swap`, and with it others by space and key, each with the revision that is there (0: nothing is).
+
+        They are stored in the same transaction, or not at all. Of the others, one that is there in another revision
+        stays as it is. False: somebody was first, nothing is changed.
+
+        Example: `await memory.advance("heads", "ada", "2", revision=1, others={"ada": {"2": ('"again"', 0)}})`
+        """
+        spaces = [each for each in (space, *others) if each not in self._known]
+        definitions = [Definition(self._kind(space), key, text, revision + 1)]
+        for where, documents in others.items():
+            definitions += [Definition(self._kind(where), name, *_next(each)) for name, each in documents.items()]
+        if spaces:
+            definitions += [Definition(kind_of(self.name), each, "null", 1) for each in spaces]
+            definitions.append(Definition(kind_of(), self.name, "null", 1))
+        is_stored = (await self._store.define(definitions, guarded=True))[0]
+        self._known.update(spaces if is_stored else ())
+        if len(self._known) > _MANY:
+            self._known.clear()
+        return is_stored
+
     async def put(self, space: str, key: str, text: str) -> None:
         """Store it, whatever is there.
 
@@ -157,6 +182,11 @@ class Extension:
             await self._store.define([Definition(kind_of(self.name), space, "null", 1)])
             await self._store.define([Definition(kind_of(), self.name, "null", 1)])
             self._known.add(space)
+
+
+def _next(document: tuple[str, int]) -> tuple[str, int]:
+    text, revision = document
+    return text, revision + 1
 
 
 class _Opened(Protocol):

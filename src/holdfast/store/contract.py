@@ -317,10 +317,10 @@ class DefinitionStore(Protocol):
     """What workers share by name."""
 
     async def define(
-        self, definitions: Sequence[Definition], *, within: Any = None, act: Act | None = None
+        self, definitions: Sequence[Definition], *, within: Any = None, act: Act | None = None, guarded: bool = False
     ) -> list[bool]:
         """Write each one whose stored revision is one less (for 1: there is none); in one commit, with the act of who
-        does it, if one was written.
+        does it, if one was written. `guarded`: the first one is the condition of all; unless it is written, none is.
 
         `within`: a connection of the user's own to the same database, with an open transaction: they are written with
         that, and are there when the user commits. UsageError if it is none. New ones only (revision 1).

@@ -292,6 +292,20 @@ async def a_definition_is_written_over_the_revision_it_was_made_from(make: MakeS
         assert await store.definitions("other") == [Definition("other", "a", "{}", 1)]
 
 
+async def definitions_are_written_with_the_first_or_not_at_all(make: MakeStore) -> None:
+    async with opened(make) as store, opened(make) as other:
+        head, note = Definition("ext", "head", "1", 1), Definition("note", "a", "{}", 1)
+        won = await asyncio.gather(*(each.define([head, note], guarded=True) for each in (store, other)))
+        assert sorted(won) == [[False, False], [True, True]]
+        later = Definition("note", "b", "{}", 1)
+        assert await store.define([dataclasses.replace(head, revision=3), later], guarded=True) == [False, False]
+        assert await other.definitions("note") == [note]
+        second = dataclasses.replace(head, revision=2)
+        assert await other.define([second, note, later], guarded=True) == [True, False, True]
+        assert await store.definitions("ext") == [second]
+        assert await store.definitions("note") == [note, later]
+
+
 async def definitions_are_found_by_name_and_by_time(make: MakeStore) -> None:
     async with opened(make) as store:
         made = [
@@ -443,6 +457,7 @@ CASES: tuple[Case, ...] = (
     of_two_answers_one_wins,
     an_answer_is_for_what_was_shown,
     a_definition_is_written_over_the_revision_it_was_made_from,
+    definitions_are_written_with_the_first_or_not_at_all,
     definitions_are_found_by_name_and_by_time,
     what_waits_becomes_due_by_time_alone,
     a_bell_is_heard_once_by_every_store,

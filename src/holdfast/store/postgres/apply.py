@@ -251,6 +251,21 @@ async def define(
     return won
 
 
+async def define_guarded(
+    connection: Any, queries: Queries, definitions: Sequence[Definition], *, again: bool, act: Act | None = None
+) -> list[bool]:
+    """The first one, and if it is written the others; its row is locked until they are."""
+    await connection.execute(queries["begin"], timeout=STATEMENT_S)
+    won = await define(connection, queries, definitions[:1], again=again)
+    if won[0]:
+        won += await define(connection, queries, definitions[1:], again=again)
+        if act is not None and not again:
+            await add_act(connection, queries, act)
+    faults.point("define.before_commit")
+    await connection.execute("COMMIT", timeout=STATEMENT_S)
+    return won if won[0] else [False] * len(definitions)
+
+
 async def forget(
     connection: Any,
     queries: Queries,

@@ -325,13 +325,13 @@ class PostgresStore:
     # what workers share by name
 
     async def define(
-        self, definitions: Sequence[Definition], *, within: Any = None, act: Act | None = None
+        self, definitions: Sequence[Definition], *, within: Any = None, act: Act | None = None, guarded: bool = False
     ) -> list[bool]:
         if within is not None:
             return await define_within(within, self._queries, self._database.live().channel, definitions)
+        work = apply.define if not guarded else apply.define_guarded
         won: list[bool] = await self._database.write(
-            lambda connection, again: apply.define(connection, self._queries, definitions, again=again, act=act),
-            _DEFINE_POINTS,
+            lambda connection, again: work(connection, self._queries, definitions, again=again, act=act), _DEFINE_POINTS
         )
         return won
 

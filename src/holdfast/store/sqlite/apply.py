@@ -261,6 +261,12 @@ class Transaction:
 
     # definitions
 
+    def define_all(self, definitions: Sequence[Definition], *, again: bool, guarded: bool) -> list[bool]:
+        if guarded and not self.define(definitions[0], again=again):
+            return [False] * len(definitions)
+        written = [True] * guarded
+        return [*written, *(self.define(definition, again=again) for definition in definitions[len(written) :])]
+
     def define(self, definition: Definition, *, again: bool) -> bool:
         values = rows.definition_parameters(definition)
         self.execute(self._queries["define_first" if definition.revision == 1 else "define_next"], values)

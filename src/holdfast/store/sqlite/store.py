@@ -353,7 +353,7 @@ class SqliteStore:
     # what workers share by name
 
     async def define(
-        self, definitions: Sequence[Definition], *, within: Any = None, act: Act | None = None
+        self, definitions: Sequence[Definition], *, within: Any = None, act: Act | None = None, guarded: bool = False
     ) -> list[bool]:
         if within is not None:
             self._database.writable()
@@ -362,7 +362,7 @@ class SqliteStore:
         def work(transaction: Transaction, again: bool) -> list[bool]:
             # Of an earlier commit that may have succeeded: what it wrote is there, and the act with it.
             was_written = again and all(transaction.is_defined(definition) for definition in definitions)
-            written = [transaction.define(definition, again=again) for definition in definitions]
+            written = transaction.define_all(definitions, again=again, guarded=guarded)
             transaction.add_act(act if any(written) and not was_written else None)
             return written
 
