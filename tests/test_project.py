@@ -275,6 +275,8 @@ FIXED_SHAPES = {
     "app/starts.py Starts.signal",  # SendSignal
     "base/system.py lock_open_file",  # fcntl.lockf
     "codec/functions.py with_defaults_of",  # a call: the function, its args, its kwargs; and the text
+    "ext/langgraph_saver.py Saver.aput",  # BaseCheckpointSaver
+    "ext/langgraph_saver.py Saver.aput_writes",
 }
 
 
