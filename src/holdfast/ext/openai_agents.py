@@ -62,6 +62,12 @@ class _Bot:
 _bot: ContextVar[_Bot | None] = ContextVar("holdfast_openai_agents", default=None)
 
 
+def place_of_bot() -> str | None:
+    """Where the calls of the current run of an agent are named, if there is one."""
+    bot = _bot.get()
+    return bot.path if bot is not None else None
+
+
 class _DurableModel(Model):
     """A model whose requests are steps."""
 

@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from holdfast.app.extensions import Extension
 from holdfast.codec import digest
 from holdfast.errors import UsageError
 from holdfast.running.places import Place
@@ -44,6 +45,17 @@ def local() -> dict[str, Any]:
     if scope is None:
         raise UsageError("ext.local() belongs to a run: call it from an agent, or what an agent calls.")
     return scope.run.places.local
+
+
+def documents(name: str) -> Extension:
+    """What `app.extension(name)` is, of the app that executes the current run.
+
+    Example: `memory = ext.documents("memory")`
+    """
+    scope = scope_or_none()
+    if scope is None:
+        raise UsageError(f"ext.documents({name!r}) belongs to a run: outside of one there is app.extension({name!r}).")
+    return Extension(scope.run.host.store, name)
 
 
 def from_thread(call: Coroutine[Any, Any, T]) -> T:
