@@ -241,6 +241,14 @@ def test_what_is_pruned_takes_its_blobs_with_it_and_others_go_on(url: str) -> No
         await graph.ainvoke({"said": ["say 4"]}, copy)
         assert await said(graph, copy) == before + turn(3, 9) + turn(4, 12)
         assert (await graph.aget_state(THREAD)).values == {}
+        of_none: Any = {"configurable": {"thread_id": "new", "checkpoint_id": "not-yet"}}
+        await other.aput_writes(of_none, [("said", ["x" * 100])], "task")  # before its checkpoint, and then a kill
+        await other.adelete_thread("new")
+        assert [each for each in await documents.spaces() if await documents.read(each)] == [
+            "b1:copy", "c1:copy", "threads",
+        ]  # fmt: skip
+        with pytest.raises(UsageError, match="belongs to a thread"):
+            await other.aget_tuple({"configurable": {}})
         with pytest.raises(UsageError, match="keep_latest or delete"):
             await other.aprune(["copy"], strategy="half")
 

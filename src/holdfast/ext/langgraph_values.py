@@ -65,7 +65,7 @@ class Writing:
         return digest
 
 
-def digests(ref: Any, blobs: Mapping[str, str] = {}) -> Iterator[str]:
+def digests(ref: Any, blobs: Mapping[str, str]) -> Iterator[str]:
     """The blobs that a reference needs, as far as `blobs` tells."""
     if isinstance(ref, str):
         yield ref
