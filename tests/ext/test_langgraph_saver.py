@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
+from holdfast.control.upkeep.definitions import copy_extensions
 from holdfast.errors import Fenced, Undecodable, UsageError
 from holdfast.testing.processes import environment
 
@@ -148,7 +149,7 @@ async def back_and_forth(graph: Any) -> list[Any]:
     return [*found, len([each async for each in graph.aget_state_history(THREAD)])]
 
 
-def test_who_asks_for_a_checkpoint_by_its_id_goes_on_from_there(url: str) -> None:
+def test_who_asks_for_a_checkpoint_by_its_id_goes_on_from_there(tmp_path: Path) -> None:
     async def work(app: hf.Holdfast) -> None:
         outer: Any = StateGraph(Talk)
         outer.add_node("talk", talk(True))
@@ -157,7 +158,7 @@ def test_who_asks_for_a_checkpoint_by_its_id_goes_on_from_there(url: str) -> Non
         own, stock = (outer.compile(checkpointer=each) for each in (Saver(app, name="outer"), InMemorySaver()))
         assert await back_and_forth(own) == await back_and_forth(stock)
 
-    opened(url, work)
+    opened(str(tmp_path / "runs.db"), work)
 
 
 def test_who_is_killed_in_the_middle_of_a_put_leaves_nothing_half_made(url: str) -> None:
@@ -253,6 +254,23 @@ def test_what_is_pruned_takes_its_blobs_with_it_and_others_go_on(url: str) -> No
             await other.aprune(["copy"], strategy="half")
 
     opened(url, work)
+
+
+def test_a_thread_that_was_copied_to_another_store_goes_on_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(str(tmp_path / "a.db")) as first, hf.connect(str(tmp_path / "b.db")) as second:
+            for number in range(2):
+                await talk(Saver(first)).ainvoke({"said": [f"say {number}"]}, THREAD)
+            await copy_extensions(first._store, second._store)
+            saver = Saver(second)
+            graph = talk(saver)
+            await graph.ainvoke({"said": ["say 2"]}, THREAD)
+            history = [each.values["said"] async for each in graph.aget_state_history(THREAD) if not each.next]
+            assert [len(each) for each in history] == [9, 6, 3], "the newest first"
+            await saver.aprune(["talk"])
+            assert await said(graph) == turn(0, 0) + turn(1, 3) + turn(2, 6)
+
+    asyncio.run(main())
 
 
 def joined(old: list[str], many: list[list[str]]) -> list[str]:

@@ -169,7 +169,8 @@ class Saver(BaseCheckpointSaver[int]):
                 )
             known = await self._threads.documents.get(thread.space("c"), key(ns, of)) if latest == of else None
             thread.latest[ns] = (of, revision + 1)
-            text = json.dumps({**about, "seq": [thread.generation, thread.revision]})
+            text = json.dumps({**about, "seq": thread.count})
+            thread.count += 1
             return {
                 key(ns): (json.dumps(of), revision),
                 key(ns, of): (text, known.revision if known is not None else 0),

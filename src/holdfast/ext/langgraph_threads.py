@@ -1,7 +1,7 @@
 """The documents of threads: what the saver stores, and how it changes.
 
 A thread has a head, notes and blobs. `["ns"]` notes the latest checkpoint of a namespace, `["ns", id]` what a
-checkpoint is, `["ns", id, 0]` and so on what its tasks wrote; values are blobs, by digest. The head is the number of
+checkpoint is, `["ns", id, 0]` and so on what its tasks wrote; values are blobs, by digest. The head has the number of
 the thread's generation. Every change advances it, with all that belongs to the change, in one transaction. What is
 deleted is left behind: the rest moves to the next generation, so that no writer counts on a blob that somebody removes.
 """
@@ -39,6 +39,7 @@ class Thread:
     id: str
     revision: int = 0
     generation: int = 0
+    count: int = 0  # of checkpoints so far: each has its number
     latest: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     writes: dict[str, int] = field(default_factory=dict)
     blobs: set[str] = field(default_factory=set)
@@ -84,7 +85,7 @@ class Threads:
 
     async def head(self, thread_id: str) -> Thread:
         head = await self.documents.get(_HEADS, thread_id)
-        return Thread(thread_id) if head is None else Thread(thread_id, head.revision, json.loads(head.text))
+        return Thread(thread_id) if head is None else Thread(thread_id, head.revision, *json.loads(head.text))
 
     async def has_moved(self, thread: Thread) -> bool:
         """Has somebody left this generation behind while it was read?"""
@@ -150,7 +151,7 @@ class Threads:
                 documents = await notes(thread)
                 new = {digest: (text, 0) for digest, text in blobs.items() if digest not in thread.blobs}
                 others = {thread.space("c"): documents, thread.space("b"): new}
-                if await self._move(thread, thread.generation, others):
+                if await self._move(thread, others):
                     thread.blobs.update(new)
                     remember(self._known, thread_id, thread)
                     return
@@ -171,11 +172,12 @@ class Threads:
                 if lost := names - stored.keys():
                     await self.missed(source, Gone(min(lost)))
                     continue
-                new = thread.generation + 1
+                thread.generation, thread.count = thread.generation + 1, len(kept)
                 blobs = {name: (stored[name], 0) for name in names}
-                if await self._move(thread, new, {thread.space("c", new): _moved(kept), thread.space("b", new): blobs}):
+                if await self._move(thread, {thread.space("c"): _moved(kept), thread.space("b"): blobs}):
                     break
-            for generation in range(max(0, new - 3), new):  # those before, too: their remover may have been killed
+            # Those before, too: their remover may have been killed.
+            for generation in range(max(0, thread.generation - 3), thread.generation):
                 for sort in "cb":
                     await self.documents.remove(thread.space(sort, generation))
 
@@ -183,8 +185,8 @@ class Threads:
         documents = await self.documents.read(thread.space("b")) if thread.revision else []
         return {each.key: each.text for each in documents}
 
-    async def _move(self, thread: Thread, generation: int, others: Mapping[str, Documents]) -> bool:
-        head, revision = json.dumps(generation), thread.revision
+    async def _move(self, thread: Thread, others: Mapping[str, Documents]) -> bool:
+        head, revision = json.dumps([thread.generation, thread.count]), thread.revision
         thread.revision += 1
         return await self.documents.advance(_HEADS, thread.id, head, revision=revision, others=others)
 
@@ -199,6 +201,6 @@ def _moved(kept: Notes) -> Documents:
     for number, (about, *writes) in enumerate(reversed(kept)):
         ns, of = about["ns"], about["id"]
         documents[key(ns)] = (json.dumps(of), 0)
-        documents[key(ns, of)] = (json.dumps({**about, "seq": [0, number]}), 0)
+        documents[key(ns, of)] = (json.dumps({**about, "seq": number}), 0)
         documents |= {key(ns, of, at): (json.dumps(each), 0) for at, each in enumerate(writes)}
     return documents
