@@ -256,11 +256,13 @@ async def define_guarded(
 ) -> list[bool]:
     """The first one, and if it is written the others; its row is locked until they are."""
     await connection.execute(queries["begin"], timeout=STATEMENT_S)
-    won = await define(connection, queries, definitions[:1], again=again)
+    won = await define(connection, queries, definitions[:1], again=False)
+    if won[0] and act is not None:
+        await add_act(connection, queries, act)
+    elif again and not won[0]:
+        won = await define(connection, queries, definitions[:1], again=True)  # what a commit before wrote, with its act
     if won[0]:
         won += await define(connection, queries, definitions[1:], again=again)
-        if act is not None and not again:
-            await add_act(connection, queries, act)
     faults.point("define.before_commit")
     await connection.execute("COMMIT", timeout=STATEMENT_S)
     return won if won[0] else [False] * len(definitions)
