@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.verbs.effect.performing import EffectCall
 from tests.concurrency.crashes import RUN, Ended, cut, ended_of, run_again, run_here
 from tests.eventually import eventually
 from tests.workers import until
@@ -437,3 +439,34 @@ def test_a_timer_that_is_due_is_waited_for_however_slow_the_loop_is(tmp_path: Pa
         again = asyncio.run(once(store, slowly=True))
         assert [record.key for record in again.records if record.name == "late"] == []
         assert again.keys() == ended.keys()
+
+
+# what goes wrong meanwhile
+
+heard: list[str] = []
+
+
+@hf.agent
+async def breaking() -> str:
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(str(context["message"])))
+    call = asyncio.ensure_future(act("broken"))
+    await eventually(lambda: "begun" in ran)
+    call.cancel("mine")
+    ran.append("cancelled")
+    try:
+        await call
+    except asyncio.CancelledError as error:
+        ran.append(str(error))
+    return ran[-1]
+
+
+def test_an_error_that_a_cancellation_goes_before_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def breaks(call: EffectCall, attempt: int) -> None:
+        ran.append("begun")
+        await eventually(lambda: "cancelled" in ran)
+        raise hf.UsageError("it cannot be begun")
+
+    monkeypatch.setattr(EffectCall, "_attempt", breaks)
+    assert run_here(tmp_path / "holdfast.db", breaking()).result == "mine"
+    gc.collect()  # a task whose error nobody has heard tells its loop when it goes
+    assert heard == []

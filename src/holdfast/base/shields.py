@@ -50,14 +50,14 @@ class Shield:
     cancellation, around what is shielded, are to be let through.
     """
 
-    __slots__ = ("_foreign", "_gate", "_is_cut", "_is_over", "_own", "handled", "kept")
+    __slots__ = ("_foreign", "_is_cut", "_is_over", "_own", "gate", "handled", "kept")
 
     def __init__(self, is_over: Callable[[], bool], *, own: asyncio.Task[Any] | None = None) -> None:
         self._is_over = is_over
         self._is_cut = False
         self._own = -1 if own is None else own.cancelling()
         self._foreign: Any = None
-        self._gate: Kept | None = None  # what the task waits for
+        self.gate: Kept | None = None  #: what the task waits for
         self.handled = sys.exception()  #: by the code; once a cancellation has woken the task, it cannot be seen
         self.kept: asyncio.CancelledError | None = None  #: the one to be raised
 
@@ -85,6 +85,8 @@ class Shield:
         if self._is_over() or self._is_cut:
             raise error
         self.keep(error)
+        if self.gate is not None:
+            self.gate = Kept.by(self, self.gate.get_loop())
         if self._foreign is None and _is_anyios(error):
             self._foreign = sys.modules["anyio"].CancelScope(shield=True)
             self._foreign.__enter__()
@@ -95,29 +97,45 @@ class Shield:
             foreign, self._foreign = self._foreign, None
             foreign.__exit__(None, None, None)
 
-    async def wait(self, future: asyncio.Future[Any], context: contextvars.Context | None = None) -> None:
-        """Return when `future` is done, whoever cancels meanwhile. What it ended with is not looked at.
+    def begin(self, future: asyncio.Future[Any], context: contextvars.Context | None = None) -> None:
+        """From here on the task waits for `future` at the gate, again and again until it is done.
 
         `context`: one that the loop may enter to tell it. It needs none, and without one another copy is made.
         """
-        loop = future.get_loop()
-        self._gate = Kept.by(self, loop)
+        self.gate = Kept.by(self, future.get_loop())
         future.add_done_callback(self.open, context=context)
+
+    def end(self, future: asyncio.Future[Any]) -> None:
+        """It does not wait any more."""
+        future.remove_done_callback(self.open)
+        self.gate = None
+        self.close()
+
+    async def wait(self, future: asyncio.Future[Any]) -> None:
+        """Return when `future` is done, whoever cancels meanwhile. What it ended with is not looked at."""
+        self.begin(future)
         try:
             while not future.done():
+                assert self.gate is not None
                 try:
-                    await self._gate
+                    await self.gate
                 except asyncio.CancelledError as error:
                     self.caught(error)
-                    self._gate = Kept.by(self, loop)
         finally:
             future.remove_done_callback(self.open)
-            self._gate = None
+            self.gate = None
 
     def open(self, _: object = None) -> None:
         """What is waited for is done, or will be in the next turn of the loop."""
-        if self._gate is not None and not self._gate.done():
-            self._gate.set_result(None)
+        if self.gate is not None and not self.gate.done():
+            self.gate.set_result(None)
+
+    def open_early(self) -> None:
+        """The task that is waited for ends now, with nothing between: a turn of the loop before that would tell it."""
+        self.open()
+        task = asyncio.current_task()
+        if task is not None:
+            task.remove_done_callback(self.open)
 
     async def outlast(self, task: asyncio.Task[Any]) -> None:
         """Return when a task has ended, whoever cancels meanwhile; if all is over, it is ended too."""

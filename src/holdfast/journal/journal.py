@@ -29,6 +29,8 @@ from holdfast.model.reasons import Reason
 from holdfast.store.contract import RunStore
 
 _BATCH = 250
+# Looked up once: on Python 3.11 a look at a member of an enum takes as long as a small function.
+_INTENT, _NOTED, _COMMITTED = Kind.intent, Kind.noted, Applied.committed
 #: Kinds whose payload is a value that may be large; the other payloads are read when the journal is.
 _VALUES = frozenset({Kind.done, Kind.failed, Kind.finished})
 _STATE_LIMIT = 1000  # characters; a state is there in each turn, and mostly changes a little
@@ -72,7 +74,7 @@ class Journal:
         self._scheduled_us = 0
         self._said = self._said_last_turn = 0
         self._quiet_turns = 0
-        self._thawed: asyncio.Future[None] | None = None  # while the run is being parked
+        self.thawed: asyncio.Future[None] | None = None  #: while the run is being parked: nothing is written then
         self.lost = False
         self.ousted = False  #: it was lost, because the store has somebody else's word for it
         self.summary: dict[str, Any] = dict(row.summary)
@@ -131,7 +133,7 @@ class Journal:
     ) -> None:
         """One more record. Not `soon`: it is written with what follows at once, and with nothing before that."""
         if self.streams is not None:
-            if kind != Kind.noted:
+            if kind != _NOTED:
                 self.streams.told(kind, key, payload)
             elif key in self._fresh_open:  # it began before something is said of it
                 self._write_started()
@@ -195,12 +197,12 @@ class Journal:
 
         `inline`: nobody else is waiting for the loop, so the commit may happen on this thread.
         """
-        while self._thawed is not None:
-            await asyncio.shield(self._thawed)
+        while self.thawed is not None:
+            await asyncio.shield(self.thawed)
         if inline and self._turn_scheduled and monotonic_us() - self._scheduled_us > _TURN_US:
             await asyncio.sleep(0)
         if not inline:
-            waiter = self._formed()
+            waiter = self.formed()
             if waiter is not None:
                 await waiter
             return
@@ -216,10 +218,11 @@ class Journal:
         if self.durable_seq < self._head_seq or self.lost:
             await self._wait_durable(self._head_seq)
 
-    def _formed(self) -> asyncio.Future[None] | None:
+    def formed(self) -> asyncio.Future[None] | None:
         """What to wait for until a batch with everything said so far is on disk; None: it is.
 
-        Those share a batch who ask in the same turn of the loop.
+        What `barrier` does unless the run is being parked, without a coroutine for each of those who wait. Those share
+        a batch who ask in the same turn of the loop.
         """
         if self._is_lone and not self._asked and self.durable_seq == self._head_seq:
             append = self._form()  # there is one branch, as it seems, and nobody to wait for
@@ -238,7 +241,7 @@ class Journal:
     def _form_for_all(self) -> None:
         self._is_forming = False
         self._is_lone, self._asked = self._asked == 1, 0
-        if self._waiters.asks and self._thawed is None and not self.lost:
+        if self._waiters.asks and self.thawed is None and not self.lost:
             self.flush(urgent=True)
             self._waiters.number(self._head_seq)  # nothing was left to say: they wait for what is under way
             self._waiters.wake(self.durable_seq)
@@ -274,12 +277,12 @@ class Journal:
         append = self._form(status=status, reason=reason, wake_at=wake_at, release=True, mail=mail)
         if append is None:
             return Applied.fenced
-        self._thawed = self._loop.create_future()
+        self.thawed = self._loop.create_future()
         try:
             applied = await self._decided(append)
         finally:
-            self._thawed.set_result(None)
-            self._thawed = None
+            self.thawed.set_result(None)
+            self.thawed = None
         if applied is Applied.unread:
             self._drafts[:0] = drafts
             self._blobs[:0] = blobs
@@ -315,7 +318,7 @@ class Journal:
         if append is None:
             return False
         is_lone = inline and self.durable_seq == append.base_seq
-        return await self._decided(append, is_lone=is_lone) is Applied.committed
+        return await self._decided(append, is_lone=is_lone) is _COMMITTED
 
     async def _decided(self, append: Append, *, is_lone: bool = False) -> Applied:
         """Have it committed, and wait for what becomes of it."""
@@ -388,7 +391,7 @@ class Journal:
 
     def flush(self, *, urgent: bool) -> int:
         """Have everything said so far appended, without waiting; the number of its last record."""
-        if self._thawed is None:  # if the run is not parked after all, what was said meanwhile is written then
+        if self.thawed is None:  # if the run is not parked after all, what was said meanwhile is written then
             append = self._form()
             if append is not None:
                 self._submit(append, urgent=urgent)
@@ -462,11 +465,11 @@ class Journal:
         self.store.submit(append, lambda result: self._acknowledged(append, result), urgent=urgent)
 
     def _acknowledged(self, append: Append, result: Applied | BaseException) -> None:
-        if result is Applied.committed:
+        if result is _COMMITTED:
             if append.row.head_seq > self.durable_seq:
                 self.durable_seq, self.durable_hash = append.row.head_seq, append.row.head_hash
                 for record in append.records:
-                    if record.kind == Kind.intent:
+                    if record.kind == _INTENT:
                         self.acted.append((record.seq, record.key))
             undurable = self._head_seq > self.durable_seq or self._drafts
             self._undurable_since_us = monotonic_us() if undurable else 0

@@ -42,6 +42,7 @@ _WORKER = re.compile(r"[A-Za-z0-9_-]+")
 #: Giving a run up in order does end the count, since nobody died.
 _NO_PROGRESS = frozenset({Kind.claimed, Kind.noted, Kind.started, Kind.intent, Kind.settled, Kind.reopened})
 _BLOB_CHUNK = 256 * 1024
+_RUNNING = Status.running  # looked up once: on Python 3.11 that takes as long as a small function
 #: Before all times of runs; its negative is after them.
 EVER = -(2**62)
 
@@ -50,7 +51,7 @@ Values = tuple[Any, ...]
 
 def keeps_status(append: Append) -> bool:
     """Whether the append most likely leaves status and owner as they are (`append_keep` checks)."""
-    return append.row.status is Status.running and not append.release and append.mail is None
+    return append.row.status is _RUNNING and not append.release and append.mail is None
 
 
 def keep_parameters(append: Append) -> Values:
@@ -64,13 +65,20 @@ def keep_parameters(append: Append) -> Values:
         row.head_hash,
         encode(row.summary),
         row.digest,
-        append.release or any(record.kind not in _NO_PROGRESS for record in append.records),
+        append.release or _is_progress(append.records),
         row.epoch,
         append.base_seq,
         append.base_hash,
         row.owner,
-        row.status.value,
+        str(row.status),
     )
+
+
+def _is_progress(records: Sequence[Record]) -> bool:
+    for record in records:  # noqa: SIM110 - on the hot path
+        if record.kind not in _NO_PROGRESS:
+            return True
+    return False
 
 
 def move_parameters(append: Append) -> Values:
@@ -83,23 +91,7 @@ def match_parameters(append: Append) -> Values:
 
 
 def record_parameters(run_id: RunId, record: Record) -> Values:
-    return (
-        run_id,
-        record.seq,
-        record.epoch,
-        record.turn,
-        record.key,
-        str(record.kind),
-        record.name,
-        record.attempt,
-        record.tick,
-        record.at,
-        record.took,
-        record.args_digest,
-        record.args,
-        record.payload,
-        record.hash,
-    )
+    return run_id, *record[:4], str(record.kind), *record[5:]
 
 
 def blob_parameters(run_id: RunId, digest: str, data: bytes) -> Iterator[Values]:
@@ -122,7 +114,7 @@ def run_parameters(row: RunRow, owner: WorkerId | None) -> Values:
         row.priority,
         row.created_at,
         row.updated_at,
-        row.status.value,
+        str(row.status),
         None if row.reason is None else reasons.text(row.reason),
         row.wake_at,
         row.turn,
@@ -143,7 +135,7 @@ def state_parameters(row: RunRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "updated_at": row.updated_at,
-        "status": row.status.value,
+        "status": str(row.status),
         "reason": None if row.reason is None else reasons.text(row.reason),
         "wake_at": row.wake_at,
         "turn": row.turn,
@@ -159,7 +151,7 @@ def claim_parameters(row: RunRow, owner: WorkerId) -> Values:
     return (
         row.id,
         row.updated_at,
-        row.status.value,
+        str(row.status),
         None if row.reason is None else reasons.text(row.reason),
         row.wake_at,
         row.turn,
@@ -183,7 +175,7 @@ def taking_parameters(claim: Claim) -> Values:
         row.queue,
         row.queue_key,
         row.updated_at,
-        row.status.value,
+        str(row.status),
         None if row.reason is None else reasons.text(row.reason),
         row.wake_at,
         row.turn,
@@ -202,7 +194,7 @@ def wake_parameters(row: RunRow) -> Values:
         row.id,
         row.mail,
         row.updated_at,
-        row.status.value,
+        str(row.status),
         None if row.reason is None else reasons.text(row.reason),
         row.wake_at,
         row.turn,
@@ -238,7 +230,7 @@ def tombstone_parameters(row: RunRow) -> Values:
         encode(row.summary),
         row.digest,
         row.epoch,
-        row.status.value,
+        str(row.status),
         row.head_seq,
         row.head_hash,
     )

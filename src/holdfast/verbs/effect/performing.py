@@ -17,19 +17,19 @@ from holdfast.base import faults
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.shields import Shield
 from holdfast.base.stepping import go_on
-from holdfast.codec import decode_error, decode_input, encode_call, encode_error, with_defaults_of
+from holdfast.codec import decode_error, encode_call, encode_error
 from holdfast.errors import EffectInDoubt, RetryLater, Undecodable, UsageError
-from holdfast.journal.mismatches import mismatch
 from holdfast.journal.recovery import Doubt, OnDoubt
 from holdfast.journal.replay import undo_key
 from holdfast.model import Kind, Landing
 from holdfast.running.bodies import LateThread
 from holdfast.running.call import DurableCall
 from holdfast.running.cleaning import raise_kept
-from holdfast.running.outcomes import answer, deliver, drop
+from holdfast.running.outcomes import answer, drop
 from holdfast.running.raising import raised
-from holdfast.running.scopes import Scope, StepInfo, where
+from holdfast.running.scopes import Scope, StepInfo
 from holdfast.running.sealing import SEALED, reason_for
+from holdfast.verbs.effect.beginnings import begun_with
 from holdfast.verbs.effect.intents import doubt_of, intent_text
 from holdfast.verbs.effect.rules import RuledEffect
 from holdfast.verbs.effect.settling import EffectEnd, Settling, failed, stored
@@ -39,15 +39,27 @@ if TYPE_CHECKING:
     from holdfast.journal.replay import Entry
     from holdfast.running.outputs import AttemptOutputs
 
-Begun: TypeAlias = tuple[
-    Coroutine[Any, Any, EffectEnd], Any
-]  #: a coroutine that was begun by hand, and what it waits for
+#: A coroutine that was begun by hand, and what it waits for.
+Begun: TypeAlias = tuple[Coroutine[Any, Any, EffectEnd], Any]
+_INTENT, _FAILED = Kind.intent, Kind.failed  # looked up once: on Python 3.11 that takes a while
 
 
 class EffectCall(DurableCall[Any]):
     """One call of an effect."""
 
-    __slots__ = ("args", "args_text", "definition", "has_other_args", "idempotency_key", "kwargs", "outputs", "unkept")
+    __slots__ = (
+        "args",
+        "args_text",
+        "definition",
+        "ended",
+        "has_other_args",
+        "idempotency_key",
+        "kwargs",
+        "outputs",
+        "shield",
+        "turn",
+        "unkept",
+    )
 
     is_outward = True
     passes_gate = False  # each attempt does, by itself: what is in doubt is settled first
@@ -75,6 +87,7 @@ class EffectCall(DurableCall[Any]):
         self.outputs: AttemptOutputs | None = None  #: what the attempt has put out that made it happen
         self.unkept: Exception | None = None  #: why that could not be stored
         self.has_other_args = False  #: than what is recorded of it: the next intent says which
+        self.shield: Shield | None = None  #: of the agent's task, which waits for it
 
     def landing(self, attempt: int) -> Landing:
         """One attempt of it, if it changes the user's own tables."""
@@ -84,53 +97,11 @@ class EffectCall(DurableCall[Any]):
 
     async def go(self) -> Any:
         if self.entry is not None:
-            await self._take_recorded(self.entry)
+            recorded = await begun_with(self, self.entry)
+            if recorded is not None:
+                (self.args, self.kwargs), self.digest = recorded, self.entry.digest
+                self.args_text = self.run.text(self.entry.args)
         return await super().go()
-
-    async def _take_recorded(self, entry: Entry) -> None:
-        """If it was begun with something else than the code calls it with now, that counts."""
-        run = self.run
-        is_same = entry.digest == self.digest
-        is_open = self._is_open(entry)
-        if not is_open or (is_same and run.text(entry.args) == self.args_text):
-            return
-        recorded = await self._recorded(entry, is_same=is_same)
-        if recorded is not None:
-            (self.args, self.kwargs), self.args_text, self.digest = recorded, run.text(entry.args), entry.digest
-
-    def _is_open(self, entry: Entry) -> bool:
-        """May something be done with the arguments of a recorded call: settling, another attempt, an undo?"""
-        if entry.args is None:
-            return False  # it was cancelled before it began
-        return entry.outcome is None or (self.definition.rules.undo is not None and self.scope.saga is not None)
-
-    async def _recorded(self, entry: Entry, *, is_same: bool) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """What a call was begun with, if the code calls it with something else now; None if that does not matter.
-
-        It is settled, tried again and undone with that. If it cannot be read, nobody may act on the call. `is_same`: it
-        is called with the same, and only a default may be another.
-        """
-        run, fn = self.run, self.definition.body.fn
-        if not self.definition.rules.is_closure:
-            try:
-                if is_same:
-                    return with_defaults_of(fn, self.args, self.kwargs, run.text(entry.args))
-                return decode_input(fn, run.text(entry.args))
-            except (Undecodable, UsageError):
-                pass
-        if entry.outcome is not None:
-            return None  # its answer stands; only its undo gets other arguments
-        if entry.given is not None or run.inbox.has_verdict(entry.key):
-            return None  # a person has said what became of it
-        await run.block(
-            mismatch(
-                asked=f"{entry.key} with other arguments",
-                where=where(self.scope),
-                recorded=[entry],
-                attempted=run.replay.attempted.get(entry.branch, []),
-            )
-        )
-        raise AssertionError("a blocked run goes on")
 
     async def answer(self, entry: Entry) -> Any:
         """From the journal; a saga must know of it all the same, at the same moment as when it was live."""
@@ -162,7 +133,7 @@ class EffectCall(DurableCall[Any]):
         scope.enter_call()
         is_simple = entry is None and body.never_suspends and self.definition.options.timeout_s is None
         if is_simple and run.may_commit_inline:
-            # Nothing of the user's can be cancelled in its middle, so a task is made only if we have to wait ourselves.
+            # Nothing of the user's can be cancelled in its middle: a task is made only if we have to wait ourselves.
             coroutine = self.perform()
             performed: EffectEnd | None = None
             try:
@@ -174,33 +145,29 @@ class EffectCall(DurableCall[Any]):
                 raise
             if performed is not None:
                 scope.leave_call()
-                return _value(performed)
-        ended: list[EffectEnd | BaseException] = []
-        shield = Shield(run.life.is_dead)
+                return performed.told()
+        shield = self.shield = Shield(run.life.is_dead)
         context = contextvars.copy_context()
-        task = asyncio.Task(self._perform_apart(begun, ended, shield), loop=run.life.loop, context=context)
-        try:  # as `Shield.outlast` does, without one more coroutine for each effect that waits
-            await shield.wait(task, context)
+        task = asyncio.Task(self.perform() if begun is None else go_on(*begun), loop=run.life.loop, context=context)
+        try:  # as `Shield.outlast` does, without two more coroutines for each effect that waits
+            shield.begin(task, context)
+            while not task.done():
+                assert shield.gate is not None
+                try:
+                    await shield.gate
+                except asyncio.CancelledError as error:
+                    shield.caught(error)
         except asyncio.CancelledError:
             task.cancel()
             raise
         finally:
-            shield.close()
+            shield.end(task)
             scope.leave_call()
-        raise_kept(scope, shield)
-        return _value(ended[0])
-
-    async def _perform_apart(self, begun: Begun | None, ended: list[EffectEnd | BaseException], shield: Shield) -> None:
-        """Perform the call, or the rest of it, and put into `ended` how it ended."""
-        run = self.run
-        try:
-            ended.append(await (self.perform() if begun is None else go_on(*begun)))
-            if run.activity.lines == 1:
-                shield.open()  # a turn earlier than the loop would: with several branches a replay counts the turns
-        except BaseException as error:
-            ended.append(error)
-            if run.life.dead or not isinstance(error, Exception):
-                raise
+        if shield.kept is not None:
+            if not task.cancelled():
+                task.exception()  # goes unheard, since the cancellation does not
+            raise_kept(scope, shield)
+        return task.result().told()
 
     async def perform(self) -> EffectEnd:
         """From what is recorded of it to its outcome: settle what is in doubt, then try as often as it may be."""
@@ -245,10 +212,22 @@ class EffectCall(DurableCall[Any]):
             self._record(ended, run.ticks.next_tick())
             if run.journal.backlogged:
                 await run.journal.wait_backlog()
-        else:
-            await deliver(self.scope, partial(self._record, ended), shielded=True)
+        else:  # as `deliver` does, without what a call of its own holds while ten thousand wait
+            if run.journal.backlogged:
+                await run.journal.wait_backlog()
+            self.ended, self.turn = ended, run.life.loop.create_future()
+            run.ticks.complete(self._complete)
+            await self.turn
         faults.point("effect.after_outcome")
+        if self.shield is not None and run.activity.lines == 1:
+            self.shield.open_early()  # with several branches a replay counts the turns
         return ended
+
+    def _complete(self, tick: int) -> None:
+        """It is its turn."""
+        self._record(self.ended, tick)
+        if not self.turn.done():
+            self.turn.set_result(None)
 
     def _was_doubted(self, entry: Entry) -> bool:
         """Was it ruled to fail before, and does a person decide now?"""
@@ -283,7 +262,7 @@ class EffectCall(DurableCall[Any]):
             payload=ended.payload,
         )
         run.activity.is_known(key)
-        if ended.kind != Kind.failed or key in run.activity.unsure or isinstance(ended.error, EffectInDoubt):
+        if ended.kind != _FAILED or key in run.activity.unsure or isinstance(ended.error, EffectInDoubt):
             self._tell_saga(key, ended.value)
 
     def _tell_saga(self, key: str, value: Any) -> None:
@@ -310,7 +289,7 @@ class EffectCall(DurableCall[Any]):
                 raise
         faults.point("effect.before_intent")
         journal.add(
-            Kind.intent,
+            _INTENT,
             key,
             self.name,
             attempt=attempt,
@@ -323,7 +302,10 @@ class EffectCall(DurableCall[Any]):
         host = run.host
         lapses = host.lapses
         try:
-            await journal.barrier(inline=run.may_commit_inline)
+            if (inline := run.may_commit_inline) or journal.thawed is not None:
+                await journal.barrier(inline=inline)
+            elif (waiter := journal.formed()) is not None:
+                await waiter
             # A lease that was renewed too late is there again, and the run may be somebody else's since the commit.
             if not host.has_lease() or host.lapses != lapses:
                 await run.wait_lease()
@@ -480,12 +462,3 @@ class EffectCall(DurableCall[Any]):
         self.key, self.entry = key, known
         self.idempotency_key = self.run.idempotency_key(key, known)
         return self.perform()
-
-
-def _value(ended: EffectEnd | BaseException) -> Any:
-    """What the agent gets."""
-    error = ended if isinstance(ended, BaseException) else ended.error
-    if error is not None:
-        raise error
-    assert isinstance(ended, EffectEnd)
-    return ended.value

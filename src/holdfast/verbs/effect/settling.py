@@ -58,6 +58,10 @@ def not_landed() -> Verdict[Never]:
     return Verdict(has_landed=False)
 
 
+# Looked up once: on Python 3.11 a look at a member of an enum takes as long as a small function.
+_DONE = Kind.done
+
+
 class DoubtfulCall(Protocol):
     """One call of an effect, while it is being performed."""
 
@@ -80,6 +84,12 @@ class EffectEnd:
     value: Any = None
     error: BaseException | None = None
 
+    def told(self) -> Any:
+        """What the agent gets."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
 
 def stored(
     call: DoubtfulCall, body: Body, attempt: int, took: int, value: Any, *, unkept: Exception | None = None
@@ -98,7 +108,7 @@ def stored(
         seen = remember_key(not_stored(call.key, call.run.id), call.key)
         seen.add_note(str(error))
         return EffectEnd(Kind.unstored, payload, took, attempt, error=seen)
-    return EffectEnd(Kind.done, payload, took, attempt, value=value)
+    return EffectEnd(_DONE, payload, took, attempt, value=value)
 
 
 def failed(call: DoubtfulCall, options: Options, attempt: int, took: int, error: Exception) -> EffectEnd:
