@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.journal.checkpoints import Past, turn_path, without_turn
+from holdfast.journal.claims import claim_in, without_origin
 from holdfast.journal.evidence import KEPT
 from holdfast.journal.left import WorkspaceVersions
 from holdfast.journal.leftovers import Leftovers, is_unasked, last_unclaimed, may_be
@@ -192,7 +193,7 @@ class Replay:
         codes: dict[int, str] = {}
         entries = self.entries
         parts = {0, turn}
-        for record in records:
+        for record in without_origin(records):
             is_new = record.key not in entries and record.turn in parts
             if record.kind == Kind.done and is_new and record.seq not in superseded:
                 # By far the most are calls with one record: here without a detour.
@@ -201,7 +202,7 @@ class Replay:
                 entry.attempt = record.attempt
                 self.last_tick = max(self.last_tick, record.tick)
             elif record.kind in (Kind.created, Kind.claimed):
-                codes[record.epoch], proof, accepts = _claim(record.payload or "{}")
+                codes[record.epoch], proof, accepts = claim_in(record.payload or "{}")
                 if accepts:
                     self.outside.accept(json.loads(record.payload or "{}"))
                 if record.kind == Kind.claimed:
@@ -487,13 +488,3 @@ class Replay:
         for group in by_tick.values():
             group.sort(key=lambda e: e.outcome.seq if e.outcome is not None else 0)
         return sorted(by_tick.items())
-
-
-@functools.lru_cache(1024)
-def _claim(payload: str) -> tuple[str, str, bool]:
-    """Code and proof of a claim, and whether somebody accepts with it what changed outside.
-
-    A worker writes the same text into all runs that it takes from the store.
-    """
-    note = json.loads(payload)
-    return note.get("code", ""), note.get("proof", ""), bool(note.get("accepts"))
