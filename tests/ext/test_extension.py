@@ -15,11 +15,6 @@ from holdfast.errors import UsageError
 from holdfast.testing.processes import environment
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "runs.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-
-
 def test_documents_are_added_once_swapped_by_revision_and_removed(url: str) -> None:
     async def main() -> None:
         async with hf.connect(url) as app:

@@ -26,17 +26,6 @@ ENDS: dict[str, Any] = {
 MAILS = {POST: ["1a", "1b", "2a", "2b", "3a"], CHAT: ["1a", "1b", "2a", "2b"]}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "runs.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_TEST_FOLDER", str(tmp_path))
-    return tmp_path
-
-
 def check(agent: str, result: Any, folder: Path) -> None:
     assert result == ENDS[agent]
     done = [line for line in notes(folder) if line.startswith("mail")]

@@ -28,11 +28,6 @@ from holdfast.ext.langgraph_saver import Saver
 from tests.ext.saver_bots import THREAD, Talk, answer, talk
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "runs.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-
-
 def opened(url: str, work: Callable[[hf.Holdfast], Awaitable[Any]]) -> Any:
     async def main() -> Any:
         async with hf.connect(url) as app:

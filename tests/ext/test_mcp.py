@@ -19,12 +19,6 @@ from tests.ext.living import lived, notes
 END = ["seen x", "sent 1a", "sent 1b"]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_TEST_FOLDER", str(tmp_path))
-    return tmp_path
-
-
 def test_a_killed_client_goes_on_and_a_tool_in_doubt_is_settled_with_its_text(tmp_path: Path, folder: Path) -> None:
     url = str(tmp_path / "runs.db")
     assert lived(url, "tests.ext.mcp_bots:post", folder=folder, faults=["effect.after_body:kill@1"]) == END

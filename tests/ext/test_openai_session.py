@@ -21,17 +21,6 @@ from tests.ext.living import lived, notes
 from tests.ext.session_bots import talk, talked
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "runs.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_TEST_FOLDER", str(tmp_path))
-    return tmp_path
-
-
 async def stock() -> list[Any]:
     session = SQLiteSession("ada")
     try:

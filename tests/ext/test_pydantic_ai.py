@@ -23,22 +23,6 @@ POST = "tests.ext.pydantic_bots:post"
 END = "sent 1a, sent 1b, sent 2a, sent 2b"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "runs.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.prove)])
-def killed_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "runs.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_TEST_FOLDER", str(tmp_path))
-    return tmp_path
-
-
 def check(result: Any, folder: Path) -> None:
     assert result == END
     done = [line for line in notes(folder) if line.startswith("mail")]

@@ -21,11 +21,6 @@ from tests.ext import botany, imitated
 from tests.ext.imitated import Bot
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "runs.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     return str(tmp_path / "runs.db")

@@ -14,7 +14,8 @@ import pytest
 
 from holdfast.base import faults
 from holdfast.errors import StoreCorrupt, StoreReplaced
-from holdfast.model import Applied, Kind, RunId, WorkerId
+from holdfast.model import Applied, Kind, RunId, RunRow, WorkerId
+from holdfast.store.contract import Store
 from holdfast.store.sqlite.locks import WorkerLocks
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, alone, append, extend, new_run, opened
@@ -345,6 +346,16 @@ CUTS: dict[str, Callable[[Path], object]] = {
 }
 
 
+async def grown(store: Store, steps: int, size: int) -> RunRow:
+    """A run with so many records of this size."""
+    row = await store.create(new_run(), owner=ALICE)
+    for _ in range(steps):
+        step = extend(row, Kind.done, payload='"' + "x" * size + '"')
+        assert await append(store, step) == [Applied.committed]
+        row = step.row
+    return row
+
+
 @pytest.mark.parametrize("what", CUTS)
 @pytest.mark.parametrize("inline", [False, True])
 def test_files_that_are_cut_short_under_a_process_are_noticed_before_anything_is_acknowledged(
@@ -354,11 +365,7 @@ def test_files_that_are_cut_short_under_a_process_are_noticed_before_anything_is
 
     async def main() -> None:
         async with opened(lambda: SqliteStore(path)) as store:
-            row = await store.create(new_run(), owner=ALICE)
-            for _ in range(10):
-                step = extend(row, Kind.done, payload='"' + "x" * 1000 + '"')
-                assert await append(store, step) == [Applied.committed]
-                row = step.row
+            row = await grown(store, 10, 1000)
             if what.startswith("index"):
                 await asyncio.sleep(0.11)  # looked at every 100 ms
             if what.startswith("database"):
@@ -394,11 +401,7 @@ def test_a_log_that_is_cut_short_while_a_commit_is_written_is_noticed(
 
     async def main() -> None:
         async with opened(lambda: SqliteStore(path)) as store:
-            row = await store.create(new_run(), owner=ALICE)
-            for _ in range(10):
-                step = extend(row, Kind.done, payload='"' + "x" * 1000 + '"')
-                assert await append(store, step) == [Applied.committed]
-                row = step.row
+            row = await grown(store, 10, 1000)
 
             def cut_there(name: str) -> None:
                 if name in ("append.before_commit", "land.before_commit"):
@@ -424,11 +427,7 @@ def test_reading_what_was_cut_short_is_no_damage(tmp_path: Path, what: str) -> N
 
     async def main() -> None:
         async with opened(lambda: SqliteStore(path)) as store:
-            row = await store.create(new_run(), owner=ALICE)
-            for _ in range(30):
-                step = extend(row, Kind.done, payload='"' + "x" * 3000 + '"')
-                assert await append(store, step) == [Applied.committed]
-                row = step.row
+            row = await grown(store, 30, 3000)
             if what.startswith("database"):
                 outside(path, "PRAGMA wal_checkpoint(TRUNCATE)")
             await store.run(RunId("nobody"))  # the files are looked at now, and again in 100 ms
