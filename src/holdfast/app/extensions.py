@@ -7,7 +7,7 @@ know them, and a write is a compare-and-set: of two writers who have read the sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.base.data import data
@@ -108,14 +108,10 @@ class Extension:
         spaces = [each for each in (space, *others) if each not in self._known]
         definitions = [Definition(self._kind(space), key, text, revision + 1)]
         for where, documents in others.items():
-            definitions += [Definition(self._kind(where), name, *_next(each)) for name, each in documents.items()]
-        if spaces:
-            definitions += [Definition(kind_of(self.name), each, "null", 1) for each in spaces]
-            definitions.append(Definition(kind_of(), self.name, "null", 1))
-        is_stored = (await self._store.define(definitions, guarded=True))[0]
-        self._known.update(spaces if is_stored else ())
-        if len(self._known) > _MANY:
-            self._known.clear()
+            kind = self._kind(where)
+            definitions += [Definition(kind, name, body, known + 1) for name, (body, known) in documents.items()]
+        is_stored = (await self._store.define(definitions + self._marks(spaces), guarded=True))[0]
+        self._know(spaces if is_stored else ())
         return is_stored
 
     async def put(self, space: str, key: str, text: str) -> None:
@@ -179,14 +175,18 @@ class Extension:
     async def _open(self, space: str) -> None:
         """Note that the space is there: who copies the extension asks for all of them."""
         if space not in self._known:
-            await self._store.define([Definition(kind_of(self.name), space, "null", 1)])
-            await self._store.define([Definition(kind_of(), self.name, "null", 1)])
-            self._known.add(space)
+            await self._store.define(self._marks([space]))
+            self._know([space])
 
+    def _marks(self, spaces: Sequence[str]) -> list[Definition]:
+        """What notes that spaces are there."""
+        marks = [Definition(kind_of(self.name), each, "null", 1) for each in spaces]
+        return [*marks, Definition(kind_of(), self.name, "null", 1)] if marks else []
 
-def _next(document: tuple[str, int]) -> tuple[str, int]:
-    text, revision = document
-    return text, revision + 1
+    def _know(self, spaces: Iterable[str]) -> None:
+        self._known.update(spaces)
+        if len(self._known) > _MANY:
+            self._known.clear()
 
 
 class _Opened(Protocol):

@@ -109,7 +109,6 @@ class Shield:
         """It does not wait any more."""
         future.remove_done_callback(self.open)
         self.gate = None
-        self.close()
 
     async def wait(self, future: asyncio.Future[Any]) -> None:
         """Return when `future` is done, whoever cancels meanwhile. What it ended with is not looked at."""
@@ -122,8 +121,7 @@ class Shield:
                 except asyncio.CancelledError as error:
                     self.caught(error)
         finally:
-            future.remove_done_callback(self.open)
-            self.gate = None
+            self.end(future)
 
     def open(self, _: object = None) -> None:
         """What is waited for is done, or will be in the next turn of the loop."""

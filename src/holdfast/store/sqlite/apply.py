@@ -262,10 +262,12 @@ class Transaction:
     # definitions
 
     def define_all(self, definitions: Sequence[Definition], *, again: bool, guarded: bool) -> list[bool]:
-        if guarded and not self.define(definitions[0], again=again):
-            return [False] * len(definitions)
-        written = [True] * guarded
-        return [*written, *(self.define(definition, again=again) for definition in definitions[len(written) :])]
+        written: list[bool] = []
+        for definition in definitions:
+            written.append(self.define(definition, again=again))
+            if guarded and not written[0]:
+                return [False] * len(definitions)
+        return written
 
     def define(self, definition: Definition, *, again: bool) -> bool:
         values = rows.definition_parameters(definition)

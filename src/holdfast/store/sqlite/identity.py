@@ -49,6 +49,11 @@ class LogState(NamedTuple):
         return _LOG_HEADER + self.frames * (_FRAME_HEADER + self.page_bytes) if self.frames else 0
 
     @property
+    def last_frame(self) -> int:
+        """Where in the log it begins, if there is one."""
+        return self.log_bytes - _FRAME_HEADER - self.page_bytes
+
+    @property
     def file_bytes(self) -> int:
         """What the database has once all of the log is checkpointed."""
         return self.pages * self.page_bytes
@@ -137,12 +142,10 @@ class Identity:
 
     def _check_continued(self, before: LogState) -> None:
         """The last frame that was there before a commit is still there, or the log has begun anew since."""
-        size, frames, _, salts, _ = before
-        start = _LOG_HEADER + (frames - 1) * (_FRAME_HEADER + (size if size != _LARGE else 65536))
-        if _pread(self._log, _SALTS, start + _SALTS) == salts:
+        if _pread(self._log, _SALTS, before.last_frame + _SALTS) == before.salts:
             return
         # In this order: a log is overwritten or made shorter after its index has other salts, never before.
-        if self._held is not None and self._held.index is not None and _read_index(self._held.index)[3] == salts:
+        if self._held is not None and self._held.index is not None and _read_index(self._held.index)[3] == before.salts:
             self._fail(f"{self._wal} was cut short under this process, while it wrote.")
 
     def _check_size(self, state: LogState | None, size: int) -> None:

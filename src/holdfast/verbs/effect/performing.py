@@ -162,6 +162,7 @@ class EffectCall(DurableCall[Any]):
             raise
         finally:
             shield.end(task)
+            shield.close()
             scope.leave_call()
         if shield.kept is not None:
             if not task.cancelled():
