@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(MADE_UP):
             item.add_marker("corrupts")
+
+
+def pytest_collection_finish() -> None:
+    """From now on no bytecode is kept: a test may write a file twice within a second, and mean the second one."""
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 def migrate(url: str) -> None:

@@ -122,17 +122,18 @@ CASES: dict[str, tuple[hf.Call[Any], Check]] = {
 }
 
 #: Their points are many and much alike; `make prove` takes all of them, of all agents.
-LONG = ["effect.after_body@2", "append.before_commit@3", "append.after_commit@5", "undo.after@1", "undo.after@2"]
-#: What every agent passes: every other one is killed at a third of it, by turns.
+LONG = [["effect.after_body@2", "append.before_commit@3", "undo.after@1"], ["append.after_commit@5", "undo.after@2"]]
+#: What every agent passes: every third one is killed at a third of it, by turns.
 COMMON = """
     start.before_commit@1 step.before_body@1 append.before_commit@1 append.after_commit@1
     start.after_commit@1 step.after_body@1 append.before_commit@3 append.after_commit@4
     step.before_body@2 append.before_commit@2 append.after_commit@2 finish.*
 """.strip().splitlines()
-#: Of effects, each is killed at half of them, by turns.
+#: Of effects, each is killed at a third of them, by turns.
 EFFECTS = [
-    ["effect.before_intent@1", "effect.after_body@1", "effect.after_body@2"],
+    ["effect.before_intent@1", "effect.after_body@2"],
     ["effect.after_intent@1", "effect.after_outcome@1"],
+    ["effect.after_body@1"],
 ]
 OWN = ["settle.*@1", "undo.*@1", "child.*@1"]
 
@@ -142,8 +143,8 @@ def points_of(name: str) -> list[str] | None:
     if turn == 0:
         return None
     if CASES[name][0].agent in vars(tangled).values():
-        return LONG
-    return OWN + EFFECTS[turn % 2] + (COMMON[turn // 2 % len(COMMON)].split() if turn % 2 else [])
+        return LONG[turn % 2]
+    return OWN + EFFECTS[turn % 3] + ([] if turn % 3 else COMMON[turn // 3 % len(COMMON)].split())
 
 
 killed_at: dict[str, frozenset[str]] = {}
