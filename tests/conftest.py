@@ -21,7 +21,7 @@ from holdfast.testing import check_history, fixtures
 from holdfast.testing.fixtures import histories_hold
 from holdfast.testing.postgres import Databases
 from holdfast.testing.reading import in_own_loop
-from tests.forkserver import ForkServer
+from tests.forkserver import ForkServer, shared_forkserver
 from tests.stores import pytest_generate_tests
 
 __all__ = ["histories_hold", "pytest_generate_tests"]
@@ -127,7 +127,5 @@ def pytest_sessionstart() -> None:
 
 
 @pytest.fixture(scope="session")
-def forkserver() -> Iterator[ForkServer]:
-    forkserver = ForkServer()
-    yield forkserver
-    forkserver.close()
+def forkserver() -> ForkServer:
+    return shared_forkserver()

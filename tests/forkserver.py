@@ -8,6 +8,8 @@ is a process of its own all the same.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib
 import json
 import os
@@ -213,6 +215,14 @@ class ForkServer:
         """Kill whoever is still there."""
         self._socket.close()
         self._process.wait(_PATIENCE_S)
+
+
+@functools.cache
+def shared_forkserver() -> ForkServer:
+    """The one of all tests of this process."""
+    forkserver = ForkServer()
+    atexit.register(forkserver.close)
+    return forkserver
 
 
 class Forked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import email
+import functools
 import os
 import re
 import subprocess
@@ -47,6 +48,7 @@ def shown(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@functools.cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 import holdfast as hf
 from holdfast.model import Kind
 from holdfast.testing import check_history
+from tests.scripts import python
 from tests.workers import seen, until
 
 Act: TypeAlias = Callable[[hf.Run[str]], Awaitable[Any]]
@@ -45,9 +44,7 @@ ITSELF = ("plain", "outside")
 
 
 def live(folder: Path, life: int, limit: str, edited: str = "same") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(folder / "program.py"), str(folder / "store" / "s.db"), str(life), limit, edited]
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
+    ended = python(str(folder / "program.py"), str(folder / "store" / "s.db"), str(life), limit, edited, cwd=folder)
     assert ended.returncode == (0 if life == 3 else -signal.SIGKILL), ended.stderr
     return ended
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +18,7 @@ from holdfast.testing.processes import environment
 from tests.eventually import eventually
 from tests.runs import cleaning
 from tests.runs.journal import load, records_of
+from tests.scripts import python
 
 UNDONE = ["-car", "-hotel", "-flight"]
 
@@ -65,8 +64,7 @@ def test_after_a_kill_and_a_cancel_all_is_undone(tmp_path: Path, cleaner: str, f
 
     asyncio.run(start())
     env = environment({"CLEANING_LEDGER": str(cleaning.LEDGER), "HOLDFAST_FAULT": fault})
-    killed = subprocess.run([sys.executable, cleaning.__file__, url], env=env, timeout=60, check=False)
-    assert killed.returncode == -9
+    assert python(cleaning.__file__, url, env=env).returncode == -9
 
     async def cancel() -> None:
         async with hf.connect(url) as app:
@@ -603,7 +601,7 @@ def test_what_people_do_after_a_kill_does_not_keep_it_from_being_undone(tmp_path
 
     asyncio.run(start())
     env = environment({"CLEANING_LEDGER": str(cleaning.LEDGER), "HOLDFAST_FAULT": "undo.before:kill@2"})
-    assert subprocess.run([sys.executable, cleaning.__file__, url], env=env, timeout=60, check=False).returncode == -9
+    assert python(cleaning.__file__, url, env=env).returncode == -9
 
     async def meddle() -> None:
         async with hf.connect(url) as app:

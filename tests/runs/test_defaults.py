@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ import holdfast as hf
 from holdfast.model import Kind
 from tests.eventually import eventually
 from tests.runs.journal import records_of
+from tests.scripts import python
 from tests.workers import until
 
 GO = ("go", bool)
@@ -309,8 +309,7 @@ def test_a_child_that_was_about_to_be_stored_gets_the_default_of_then(tmp_path: 
 
     def run(default: int, **env: str) -> subprocess.CompletedProcess[str]:
         script.write_text(DEPLOYED.format(default=default))
-        command = [sys.executable, str(script), url]
-        return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=60, check=False)
+        return python(str(script), url, env=os.environ | env)
 
     assert run(2, HOLDFAST_FAULT="child.before_start:kill@1").returncode == -9
     assert run(99).stdout == "2\n"
@@ -395,8 +394,7 @@ def test_an_effect_is_settled_repeated_and_undone_with_the_default_it_was_begun_
 
     def run(default: int, **env: str) -> subprocess.CompletedProcess[str]:
         script.write_text(HEAD + agent.format(default=default) + TAIL)
-        command = [sys.executable, str(script), url, str(log)]
-        return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=60, check=False)
+        return python(str(script), url, str(log), env=os.environ | env)
 
     assert run(2, HOLDFAST_FAULT=fault).returncode == -9
     ended = run(99)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from tests.eventually import eventually
 from tests.runs import wavering
 from tests.runs.journal import load, records_of
 from tests.runs.wavering import DONE, charge, lines
+from tests.scripts import python
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def life(folder: Path, agent: str, *, die: str = "", who: str = "ann") -> tuple[int, str]:
     env = environment({"WAVERING": str(folder), "WHO": who, "DIE": die})
-    ended = subprocess.run(
-        [sys.executable, wavering.__file__, agent, str(folder / "s.db")],
-        env=env, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    ended = python(wavering.__file__, agent, str(folder / "s.db"), env=env)
     return ended.returncode, ended.stdout.strip() or ended.stderr.strip().rpartition("\n")[2]
 
 

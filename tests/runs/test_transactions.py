@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,20 +18,20 @@ from holdfast.store.sqlite.user_transactions import OWN
 from holdfast.testing.processes import environment
 from holdfast.verbs.effect.transactions import transaction, uses_transaction
 from tests.eventually import eventually_now
+from tests.scripts import Script
 
 PAID = [(1, 10), (2, 20), (3, 30)]
 RESULT = "['1 paid 1 times', '2 paid 1 times', '3 paid 1 times']"
 
 
-def started(url: str, fault: str = "", **env: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.runs.paying", url]
+def started(url: str, fault: str = "", **env: str) -> Script:
     env["HOLDFAST_FAULT"] = fault
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(env))
+    return Script("-m", "tests.runs.paying", url, env=environment(env))
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    said, _ = process.communicate(timeout=60)
-    return process.returncode, said.splitlines()
+def ended(process: Script) -> tuple[int, list[str]]:
+    ended = process.ended()
+    return ended.returncode, ended.stdout.splitlines()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

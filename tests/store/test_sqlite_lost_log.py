@@ -19,6 +19,7 @@ from holdfast.store.contract import Store
 from holdfast.store.sqlite.locks import WorkerLocks
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.samples import ALICE, alone, append, extend, new_run, opened
+from tests.scripts import python
 
 _FRAME = 24 + 4096
 #: Works on a store and is killed; says up to where it was told that its records are stored.
@@ -61,9 +62,8 @@ connection.close()
 
 def leave(path: Path, steps: int = 12, *, pages: int = 1000, closes: bool = False) -> int:
     """A store that a process left; how many records were acknowledged."""
-    command = [sys.executable, "-c", _LEFT, str(path), str(steps), str(pages), *(["close"] if closes else [])]
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert done.returncode == (0 if closes else -9), done.stderr.decode()
+    done = python("-c", _LEFT, str(path), str(steps), str(pages), *(["close"] if closes else []))
+    assert done.returncode == (0 if closes else -9), done.stderr
     return int(done.stdout)
 
 

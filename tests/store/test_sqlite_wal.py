@@ -6,8 +6,6 @@ import asyncio
 import hashlib
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import apsw
@@ -18,6 +16,7 @@ from holdfast.model import Append, RunId
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.wal import scan_wal
 from holdfast.testing.samples import ALICE, new_run, new_worker, opened
+from tests.scripts import python
 
 _FRAME = 24 + 4096
 _LEFT = """
@@ -43,8 +42,8 @@ asyncio.run(main())
 
 def leave(path: Path, steps: int = 12) -> int:
     """A store that a killed process left; how many records were acknowledged."""
-    done = subprocess.run([sys.executable, "-c", _LEFT, str(path), str(steps)], capture_output=True, check=False)
-    assert done.returncode == -9, done.stderr.decode()
+    done = python("-c", _LEFT, str(path), str(steps))
+    assert done.returncode == -9, done.stderr
     return int(done.stdout)
 
 

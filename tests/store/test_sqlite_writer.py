@@ -32,6 +32,7 @@ from holdfast.testing.samples import (
     woken,
 )
 from tests.eventually import eventually
+from tests.scripts import python
 from tests.store.statements import statements
 
 
@@ -81,9 +82,12 @@ def disk() -> Iterator[FaultyVfs]:
 def run_script(
     script: str, *arguments: object, fault: str = "", prefix: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"HOLDFAST_FAULT": fault}
+    if not prefix:
+        return python("-c", script, *map(str, arguments), env=env)
     return subprocess.run(
         [*prefix, sys.executable, "-c", script, *map(str, arguments)],
-        env=os.environ | {"HOLDFAST_FAULT": fault},
+        env=env,
         capture_output=True,
         text=True,
         check=False,

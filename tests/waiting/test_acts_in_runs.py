@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import os
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from holdfast.handle.acts import InRun
 from holdfast.model import Kind, RunFilter, RunId
 from tests.eventually import eventually
 from tests.runs.journal import records_of
+from tests.scripts import python
 from tests.workers import until
 
 CLASSES = (hf.Run, hf.Question, hf.InDoubt, hf.Holdfast)
@@ -464,8 +464,7 @@ def test_an_act_that_was_cut_off_after_it_was_stored_does_not_overrule_who_came_
     script.write_text(CUT_OFF)
 
     def run(**env: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(script), what, url]
-        return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=60, check=False)
+        return python(str(script), what, url, env=os.environ | env)
 
     async def person(*acts: str | None) -> hf.Status:
         async with hf.connect(url, agents=[target]) as app:
