@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -69,6 +71,8 @@ def be_python(folder: str, words: list[str]) -> None:
                 runpy.run_path(file, run_name="__main__")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    threading._shutdown()  # type: ignore[attr-defined]  # as it does in the end
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
