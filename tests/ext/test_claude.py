@@ -78,14 +78,16 @@ def test_those_who_write_at_the_same_time_are_both_heard_in_whole_batches(url: s
 def test_a_writer_that_is_killed_leaves_whole_batches_and_tells_them_once(
     killed_url: str, point: str, forkserver: ForkServer
 ) -> None:
-    def told(batches: int) -> bool:
+    def told() -> int:
+        """How many batches are there, whole and in order."""
         found = opened(killed_url, lambda app: SessionStore(app).load(KEY))
-        return bool(found == [entry for number in range(batches) for entry in batch(number)])
+        assert found == [entry for number in range(len(found) // 4) for entry in batch(number)]
+        return len(found) // 4
 
     assert forkserver.start(tell, fault=point, url=killed_url, batches=4).wait() == -9
-    assert told(2), "killed after the commit of the second, or before that of the third"
+    assert told() in (1, 2), "the stores pass the point differently often"
     assert forkserver.start(tell, url=killed_url, batches=4).wait() == 0
-    assert told(4)
+    assert told() == 4
 
 
 def test_what_a_killed_process_did_not_remove_is_removed_with_the_next_change(
