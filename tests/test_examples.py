@@ -100,7 +100,7 @@ KILLED = [
     ),
     Killed(
         "refund.py",
-        ("question.after_commit:kill@2", "effect.after_body:kill@1", "undo.before:kill"),
+        ("question.after_commit:kill", "effect.after_body:kill@1", "undo.before:kill"),
         "order-1: 40 paid back, approved by eva; order-2: taken back, order-2 is on its way",
         one_payment_that_stays,
     ),
@@ -124,7 +124,7 @@ KILLED = [
     ),
     Killed(
         "map_documents.py",
-        ("land.before_commit:kill@300", "land.after_commit:kill@300"),
+        ("land.before_commit:kill@200", "land.after_commit:kill@200"),
         "{'letter': 666, 'invoice': 333, 'unreadable': 1}",
         a_row_for_each_document,
     ),

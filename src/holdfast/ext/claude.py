@@ -36,8 +36,8 @@ class _Head:
 
     next: int = 0
     mtime: int = 0
-    transcripts: dict[str, list[int]] = field(default_factory=dict)
-    removed: list[int] = field(default_factory=list)
+    transcripts: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    removed: list[int] = field(default_factory=list[int])
     summary: dict[str, Any] | None = None
 
 

@@ -43,7 +43,11 @@ def _main(words: list[str], said: TextIO, out: TextIO) -> None:
     for line in said:
         message = json.loads(line)
         if message["type"] == "control_request":
-            answer = {"subtype": "success", "request_id": message["request_id"], "response": {"commands": []}}
+            answer: dict[str, Any] = {
+                "subtype": "success",
+                "request_id": message["request_id"],
+                "response": {"commands": []},
+            }
             tell(type="control_response", response=answer)
         elif message["type"] == "user":
             heard = [each for each in entries if each["type"] == "user"]
