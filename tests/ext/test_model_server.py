@@ -70,7 +70,7 @@ def test_it_speaks_as_anthropic_does_and_reads_its_script_from_a_file(tmp_path: 
     async def ask(server: ModelServer, **body: Any) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
         text = json.dumps(body)
-        writer.write(f"POST /v1/messages HTTP/1.1\r\ncontent-length: {len(text)}\r\n\r\n{text}".encode())
+        writer.write(f"POST /v1/messages?beta=true HTTP/1.1\r\ncontent-length: {len(text)}\r\n\r\n{text}".encode())
         answer = (await reader.read()).decode()
         writer.close()
         return answer.partition("\r\n\r\n")[2]

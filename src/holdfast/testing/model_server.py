@@ -93,7 +93,7 @@ class ModelServer:
                 name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
             }
             body = json.loads(await reader.readexactly(int(headers.get("content-length", "0"))) or b"{}")
-            await self._answer(writer, first.split()[1], headers=headers, body=body)
+            await self._answer(writer, first.split()[1].partition("?")[0], headers=headers, body=body)
             await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # whoever asked is gone
