@@ -25,6 +25,7 @@ from holdfast.codec import MISSING, coder_for, tags
 from holdfast.codec.comparison import _are_same, check_same, is_same
 from holdfast.codec.fastjson import decode, encode, encode_sorted
 from holdfast.codec.foreign import pack_named
+from holdfast.codec.members import collector_tells, iterated, kinds_of, members_of
 from holdfast.codec.models import ModelCoder
 from holdfast.codec.order import in_order
 from holdfast.codec.proofs import proof_of
@@ -367,6 +368,28 @@ def test_trees_are_put_in_order_as_json_does(tree: Any) -> None:
 def test_pydantic_core_is_used() -> None:
     assert _writer() is not None
     assert _reader() is not None
+
+
+def containers_with_odd_keys() -> list[Any]:
+    shrunk: dict[Any, Any] = {1: "gone", "a": "left"}
+    del shrunk[1]
+    ordinary = [[], {}, ["a", None], {"a": 1}, {"b": {}, "c": []}, shrunk, {"a": 1} | {"b": 2.5}, vars(Part(text="x"))]
+    return [
+        *([each] for each in ordinary),
+        ordinary,
+        *([*ordinary, {key: 1, "z": 2}, *ordinary] for key in (1, None, True, 1.5, Text("a"), ("a",), b"a")),
+        [{Text("a"): 1}],
+        [{"a": 1, Text("b"): 2}],
+    ]
+
+
+@pytest.mark.parametrize("containers", containers_with_odd_keys(), ids=repr)
+def test_the_collector_and_iterators_find_the_same_members(containers: list[Any]) -> None:
+    assert collector_tells()
+    found, expected = members_of(containers), iterated(containers)
+    assert (found is None) == (expected is None)
+    assert sorted(map(id, found or ())) == sorted(map(id, expected or ()))
+    assert kinds_of(containers) == set(map(type, containers))
 
 
 def test_floats_are_written_and_read_alike() -> None:

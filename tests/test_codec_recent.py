@@ -12,7 +12,8 @@ import pytest
 from holdfast.codec import Recent, blob_digest, encode_call
 from holdfast.codec import recent as recently
 from holdfast.codec.order import in_order
-from holdfast.journal.blobs import STATE, Spills
+from holdfast.journal.blobs import STATE, Spills, texts_of
+from holdfast.model import RunId
 from tests.test_codec_calls import LARGE_VALUES, MANY, Name
 
 LISTS = {what: value for what, value in LARGE_VALUES.items() if type(value) is list}
@@ -126,12 +127,16 @@ def test_the_list_is_not_kept_alive() -> None:
 def test_the_digest_of_a_text_that_begins_like_the_last_is_that_of_all_of_it(seed: int) -> None:
     pick, spills = random.Random(seed), Spills()
     said = "".join(pick.choices("abcdef", k=70_000))
+    stored: dict[str, bytes] = {}
     for n in range(30):
         place = pick.choice([0, 16_383, 16_384, 16_385, 32_768, len(said), pick.randrange(len(said))])
         said = said[:place] + f"{n}" * pick.randrange(30) + said[place + pick.choice([0, 1, 20_000]) :]
         said += "".join(pick.choices("abcdef", k=pick.choice([0, 10, 40_000])))
         if pick.random() < 0.1:
             said = "ä" + said
-        reference, _ = spills.spill(said, pick.choice([STATE, "args call"]))
+        reference, blob = spills.spill(said, pick.choice([STATE, "args call"]))
+        stored |= {blob[0]: blob[1]} if blob is not None else {}
         assert reference[1:33] == blob_digest(said.encode()), n
         assert reference.endswith(f":{len(said.encode())}")
+        name = reference[1:].partition(":")[0]
+        assert texts_of(RunId("r"), stored, [name])[name] == said.encode()

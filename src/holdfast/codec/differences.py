@@ -126,10 +126,13 @@ def is_difference(stored: str) -> bool:
     return stored.startswith("~")
 
 
-def difference(old: str, new: str) -> Difference | None:
-    """How to make the new text of the old one; None if storing it whole is better, or nearly as good."""
+def difference(old: str, new: str, *, alike: int = 0) -> Difference | None:
+    """How to make the new text of the old one; None if storing it whole is better, or nearly as good.
+
+    `alike`: both are known to begin with the same characters, so many at least.
+    """
     search = _Search(old, new)
-    search.run()
+    search.run(alike)
     # A whole one for each two thirds that are new: 1.5 times what is new.
     return None if search.size * 3 > len(new) * 2 else Difference(len(old), len(new), tuple(search.found))
 
@@ -202,10 +205,13 @@ class DifferenceChain:
     size: int = 0  #: of the differences
     count: int = 0
 
-    def following(self, old: str | None, new: str) -> tuple[str, DifferenceChain]:
-        """What to store for the value that follows on `old`, and the chain then. None: there is none."""
+    def following(self, old: str | None, new: str, *, alike: int = 0) -> tuple[str, DifferenceChain]:
+        """What to store for the value that follows on `old`, and the chain then. None: there is none.
+
+        `alike` as for `difference`.
+        """
         if old is not None and self.count < _FEW + len(new) // _ROW and self.size <= 2 * len(new):
-            found = difference(old, new)
+            found = difference(old, new, alike=alike)
             stored = None if found is None else found.dumps()
             if stored is not None and self.size + len(stored) <= 2 * len(new):
                 return stored, DifferenceChain(self.size + len(stored), self.count + 1)
@@ -229,8 +235,8 @@ class _Search:
         self.place = 0  #: so much of the new text is made
         self.work = _WORK * (len(old) + len(new))
 
-    def run(self) -> None:
-        start = self._forward(0, 0)
+    def run(self, alike: int) -> None:
+        start = alike + self._forward(alike, alike)
         self._copy(0, 0, start)
         end = self._backward(len(self.old), len(self.new), start, start)
         self.old_end -= end

@@ -39,6 +39,11 @@ class _Block:
     ordered: bytes  #: the same with all objects in the order of their keys
     state: Any = None  #: of the digest behind them
 
+    @property
+    def usual_count(self) -> int:
+        """So many items like these are a block."""
+        return max(1, self.count * _BLOCK // max(len(self.text), 1))
+
 
 class Listed:
     """A list as text, in blocks."""
@@ -63,15 +68,17 @@ class Listed:
                 break
             blocks.append(block)
             place, begin = end + 1, begin + block.count
-        if begin < len(items) and blocks and len(blocks[-1].text) < _BLOCK:  # it grows until it is like others
+        if begin < len(items) and blocks and len(blocks[-1].text) < _BLOCK // 2:  # it grows until it is like others
             block = blocks.pop()
             place, begin = place - len(block.text) - 1, begin - block.count
-        known, count = len(blocks), 16
-        while begin < len(items):
-            block = _block(text, place, items[begin : begin + count], depth=depth)
+        known = len(blocks)
+        new: Any = in_order(items[begin:], depth)
+        begin = 0
+        while begin < len(new):
+            count = blocks[-1].usual_count if blocks else 16
+            block = _block(text, place, new[begin : begin + count])
             blocks.append(block)
             place, begin = place + len(block.text) + 1, begin + block.count
-            count = max(1, block.count * _BLOCK // max(len(block.text), 1))
         return cls(blocks) if last is None else cls(blocks, min(known, last._known), last._before)
 
     @property
@@ -123,9 +130,8 @@ class Recent:
         return found
 
 
-def _block(text: str, place: int, items: list[Json], *, depth: int) -> _Block:
+def _block(text: str, place: int, ordered: list[Json]) -> _Block:
     """The block of these items, which begin at this place of the text."""
-    ordered: Any = in_order(items, depth)
-    found = encode_swiftly(ordered) or encode_sorted(items).encode("ascii")
+    found = encode_swiftly(ordered) or encode_sorted(ordered).encode("ascii")
     size = len(found) - 2  # the same characters, maybe in another order
-    return _Block(len(items), text[place : place + size], found[1:-1])
+    return _Block(len(ordered), text[place : place + size], found[1:-1])

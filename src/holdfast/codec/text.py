@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.base.data import brisk
 from holdfast.codec.fastjson import Json, decode, encode, make_decode, quote
 from holdfast.codec.foreign import is_model
+from holdfast.codec.members import kinds_of, members_of
 from holdfast.codec.refusal import Refused
 from holdfast.codec.swift import are_plain, decode_swiftly, encode_swiftly
 from holdfast.codec.tags import ATOMS, CONTAINERS, LONG_INT, MAX_DEPTH, OtherTypes, pack, read_tag
@@ -173,31 +174,24 @@ def _plain_levels(value: Any) -> Levels | None:
 
 def _levels_of_many(value: Any) -> Levels | None:
     """The same of what is large: all parts of a level at once, without a step of the interpreter for each."""
-    lists, dicts = ([], [value]) if type(value) is dict else ([value], [])
-    levels: Levels = [{type(value)}]
+    level, levels = [value], [{type(value)}]
     guarded = False
     for _ in range(MAX_DEPTH):
-        if not _TEXT_KEYS.issuperset(map(type, chain.from_iterable(dicts))):
+        parts = members_of(level)
+        if parts is None:
             return None
-        kinds = set(map(type, _below(lists, dicts)))
+        kinds = kinds_of(parts)
         if not _PLAIN.issuperset(kinds):
             return None
-        has_plain = float in kinds and are_plain([part for part in _below(lists, dicts) if type(part) is float])
+        has_plain = float in kinds and are_plain([part for part in parts if type(part) is float])
         levels.append(kinds - {float} if has_plain else kinds)
         if ATOMS.issuperset(kinds):
             return levels
-        parts = _below(lists, dicts)
-        below = list(parts) if ATOMS.isdisjoint(kinds) else [part for part in parts if type(part) not in ATOMS]
-        if len(below) > 10_000 and not guarded:
+        level = parts if ATOMS.isdisjoint(kinds) else [part for part in parts if type(part) not in ATOMS]
+        if len(level) > 10_000 and not guarded:
             guarded = True
             guard_size(value)
-        lists = [part for part in below if type(part) is list] if list in kinds else []
-        dicts = below if not lists else [part for part in below if type(part) is dict] if dict in kinds else []
     return None
-
-
-def _below(lists: list[list[Any]], dicts: list[dict[Any, Any]]) -> Iterable[Any]:
-    return chain(chain.from_iterable(lists), chain.from_iterable(map(dict.values, dicts)))
 
 
 def guard_size(value: Any) -> None:

@@ -76,43 +76,43 @@ class Spills:
 
         It is a difference to the last text of its sort; of the first, to the state, of which much is made.
         """
-        data = _data(text)
-        base = self._bases.get(sort) or self._bases.get(STATE)
-        digest, states = _digest(text, data, base)
+        size, base = _size(text), self._bases.get(sort) or self._bases.get(STATE)
+        digest, states, alike = _digest(text, base)
         if (known := self._references.get(digest)) is not None:
             return known, None
         kept, change = Base(digest, text, DifferenceChain(), states=states), None
         if base is not None and base.skipped < min(2**base.failures - 1, _LONGEST_PAUSE):
             kept = Base(digest, text, DifferenceChain(), base.failures, base.skipped + 1, states)
         elif base is not None:
-            stored, chain = base.chain.following(base.text, text)
+            stored, chain = base.chain.following(base.text, text, alike=alike)
             if is_difference(stored):
                 name = f"{digest}~{blob_digest(base.name.encode())[:_BASE]}"
                 kept = Base(name, text, chain, states=states)
                 change = f"~{base.name}\n{chain.size} {chain.count}\n{stored}".encode()
             elif base.chain.count == 0:  # a chain that was long enough is no failure
                 kept = Base(digest, text, DifferenceChain(), base.failures + 1, states=states)
-        reference = self._references[digest] = _reference(kept.name, data)
+        reference = self._references[digest] = _reference(kept.name, size)
         self.keep(sort, kept)
-        return reference, (kept.name, data if change is None else change)
+        return reference, (kept.name, text.encode() if change is None else change)
 
 
-def _digest(text: str, data: bytes, base: Base | None) -> tuple[str, tuple[Any, ...]]:
-    """The `blob_digest` of a text, and its states; from where it is not the last text any more."""
-    if len(data) < 2 * _STRIDE or len(data) != len(text):
-        return blob_digest(data), ()
+def _digest(text: str, base: Base | None) -> tuple[str, tuple[Any, ...], int]:
+    """The `blob_digest` of a text, its states, and for how many characters it is known to be like the last text."""
+    if len(text) < 2 * _STRIDE or not text.isascii():
+        return blob_digest(text.encode()), (), 0
     states: list[Any] = []
     for known in base.states if base is not None else ():
         at = len(states) * _STRIDE
         if base is None or at + _STRIDE > len(text) or not base.text.startswith(text[at : at + _STRIDE], at):
             break
         states.append(known)
+    alike = len(states) * _STRIDE
     state = states[-1].copy() if states else blake2b(digest_size=_DIGEST // 2)
-    for at in range(len(states) * _STRIDE, len(data), _STRIDE):
-        state.update(data[at : at + _STRIDE])
-        if at + _STRIDE <= len(data):
+    for at in range(alike, len(text), _STRIDE):
+        state.update(text[at : at + _STRIDE].encode())
+        if at + _STRIDE <= len(text):
             states.append(state.copy())
-    return state.hexdigest(), tuple(states)
+    return state.hexdigest(), tuple(states), alike
 
 
 class Texts(dict[str, bytes]):
@@ -132,31 +132,31 @@ class Texts(dict[str, bytes]):
 
 def spilled(text: str) -> tuple[str, tuple[str, bytes]]:
     """What the record says instead of the text, and the blob."""
-    data = _data(text)
+    size, data = _size(text), text.encode()
     digest = blob_digest(data)
-    return _reference(digest, data), (digest, data)
+    return _reference(digest, size), (digest, data)
 
 
-def _data(text: str) -> bytes:
-    data = text.encode()
-    if len(data) > LARGEST_BLOB:
+def _size(text: str) -> int:
+    """Its bytes, if they are not too many to be stored."""
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > LARGEST_BLOB:
         raise Unserialisable(
-            f"A value of {len(data):,} bytes of JSON is too large to store. Store it outside (a file, a bucket) and "
+            f"A value of {size:,} bytes of JSON is too large to store. Store it outside (a file, a bucket) and "
             "pass a reference to it."
         )
-    return data
+    return size
 
 
-def _reference(name: str, data: bytes) -> str:
-    return f"@{name}:{len(data)}"
+def _reference(name: str, size: int) -> str:
+    return f"@{name}:{size}"
 
 
 def in_mail(mail: Mail, text: str) -> str:
     """What the record says of a signal's value: where in the mail it is, or the text, if that is short or another."""
     if len(text) <= _IN_MAIL or _value_of(mail) != text:
         return text
-    data = _data(text)
-    return _reference(f"{_MAIL}{mail.number}.{blob_digest(data)}", data)
+    return _reference(f"{_MAIL}{mail.number}.{blob_digest(text.encode())}", _size(text))
 
 
 def _value_of(mail: Mail) -> str | None:
