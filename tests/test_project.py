@@ -178,7 +178,10 @@ LAZY = {
     "codec/schema.py": "pydantic, 60 ms",
     "codec/swift.py": "pydantic-core, 10 ms",
     "plugin.py": "all of it: pytest loads the plugin wherever Holdfast is installed",
+    "running/durable.py": "what executes runs: as long as all that declares them",
     "store/__init__.py": "the driver of a backend",
+    "verbs/agent.py": "what executes runs, and the model",
+    "verbs/step.py": "what executes runs",
 }
 
 

@@ -104,6 +104,10 @@ HEAVY = """
     holdfast.history holdfast.journal.journal holdfast.running.context holdfast.server holdfast.store holdfast.testing
     holdfast.worker
 """.split()
+#: What executes runs, and the model: effects need them to be declared, agents and steps do not.
+EXECUTION = (
+    "holdfast.journal holdfast.model holdfast.running.call holdfast.verbs.child holdfast.verbs.step_calls".split()
+)
 
 PROGRAM = """
 import holdfast as hf
@@ -122,9 +126,11 @@ async def send(text: str) -> str:
 """
 
 
-def loaded_by(code: str) -> list[str]:
+def loaded_by(code: str, modules: list[str] = HEAVY) -> list[str]:
     """Those of the heavy modules that a process has loaded then, and had not before."""
-    code = f"import sys; before = set(sys.modules)\n{code}\nprint(*sorted(set({HEAVY!r}) & set(sys.modules) - before))"
+    code = (
+        f"import sys; before = set(sys.modules)\n{code}\nprint(*sorted(set({modules!r}) & set(sys.modules) - before))"
+    )
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
 
 
@@ -134,6 +140,12 @@ def test_importing_the_package_stays_light() -> None:
 
 def test_a_program_that_only_declares_its_agents_stays_light() -> None:
     assert loaded_by(PROGRAM) == []
+    assert loaded_by(PROGRAM.partition("@hf.effect")[0], EXECUTION) == []
+
+
+def test_whoever_connects_has_what_executes_runs() -> None:
+    """Nothing is loaded in the middle of a run: the files may be those of another version by then."""
+    assert loaded_by(f"{PROGRAM}\nhf.connect", EXECUTION) == sorted(EXECUTION)
 
 
 def test_names_that_are_loaded_later_are_those_of_their_modules() -> None:

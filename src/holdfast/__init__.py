@@ -38,11 +38,8 @@ from holdfast.errors import (
     Unserialisable,
     UsageError,
 )
-from holdfast.model import Partial, QuestionState, Status, StreamEvent
-from holdfast.model.budgets import Budget
 from holdfast.running.options import Retry
 from holdfast.verbs.agent import Agent, Call, MainLine, agent
-from holdfast.verbs.start import get, resume, start
 from holdfast.verbs.step import Step, step
 from holdfast.version import VERSION as __version__  # noqa: F401 - an attribute, not a name to import
 
@@ -58,7 +55,11 @@ if TYPE_CHECKING:
     from holdfast.history.checkpoints import CheckpointInfo, StateChange
     from holdfast.history.info import RunInfo
     from holdfast.history.receipts import Receipt
+    from holdfast.model.budgets import Budget
     from holdfast.model.plans import PlanItem
+    from holdfast.model.questions import QuestionState
+    from holdfast.model.statuses import Status
+    from holdfast.model.streams import Partial, StreamEvent
     from holdfast.running.artifacts import Artifact
     from holdfast.running.workspaces import Workspace
     from holdfast.verbs.artifact import artifact
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from holdfast.verbs.remote import emit
     from holdfast.verbs.saga import Saga, saga
     from holdfast.verbs.signal import Signal, receive
+    from holdfast.verbs.start import get, resume, start
     from holdfast.verbs.stream import StreamWriter, stream
     from holdfast.verbs.thread import Thread, thread
     from holdfast.verbs.timer import sleep, timeout
@@ -206,6 +208,7 @@ _LATER = {
     "Approval": "holdfast.verbs.question",
     "Artifact": "holdfast.running.artifacts",
     "Asked": "holdfast.verbs.question",
+    "Budget": "holdfast.model.budgets",
     "CheckpointInfo": "holdfast.history.checkpoints",
     "Effect": "holdfast.verbs.effect.signatures",
     "FileChange": "holdfast.automation.triggers",
@@ -214,10 +217,12 @@ _LATER = {
     "InDoubt": "holdfast.handle.decisions",
     "NatsMessage": "holdfast.automation.triggers",
     "NatsQueue": "holdfast.automation.triggers",
+    "Partial": "holdfast.model.streams",
     "Plan": "holdfast.verbs.plan",
     "PlanItem": "holdfast.model.plans",
     "PruneResult": "holdfast.control.upkeep.retention",
     "Question": "holdfast.handle.decisions",
+    "QuestionState": "holdfast.model.questions",
     "QueueInfo": "holdfast.worker.queues",
     "Receipt": "holdfast.history.receipts",
     "RetentionInfo": "holdfast.control.upkeep.retention",
@@ -228,9 +233,11 @@ _LATER = {
     "Secret": "holdfast.base.secrets",
     "Settings": "holdfast.base.config",
     "Signal": "holdfast.verbs.signal",
+    "StateChange": "holdfast.history.checkpoints",
+    "Status": "holdfast.model.statuses",
+    "StreamEvent": "holdfast.model.streams",
     "StreamWriter": "holdfast.verbs.stream",
     "Thread": "holdfast.verbs.thread",
-    "StateChange": "holdfast.history.checkpoints",
     "TriggerInfo": "holdfast.automation.triggers",
     "Verdict": "holdfast.verbs.effect.settling",
     "WorkerInfo": "holdfast.app.looks",
@@ -241,6 +248,7 @@ _LATER = {
     "connect": "holdfast.app.connection",
     "effect": "holdfast.verbs.effect.effect",
     "emit": "holdfast.verbs.remote",
+    "get": "holdfast.verbs.start",
     "guard": "holdfast.verbs.guard",
     "guards": "holdfast.verbs.fingerprints",
     "landed": "holdfast.verbs.effect.settling",
@@ -254,10 +262,12 @@ _LATER = {
     "receive": "holdfast.verbs.signal",
     "redact": "holdfast.base.secrets",
     "reducer": "holdfast.verbs.reducer",
+    "resume": "holdfast.verbs.start",
     "rng": "holdfast.verbs.values",
     "run": "holdfast.app.bridge",
     "saga": "holdfast.verbs.saga",
     "sleep": "holdfast.verbs.timer",
+    "start": "holdfast.verbs.start",
     "stream": "holdfast.verbs.stream",
     "this_run": "holdfast.verbs.values",
     "this_step": "holdfast.verbs.values",

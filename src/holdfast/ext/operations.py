@@ -21,12 +21,13 @@ from holdfast.journal.recovery import OnDoubt
 from holdfast.journal.replay import Entry
 from holdfast.running.bodies import Body
 from holdfast.running.options import Options, Retry
-from holdfast.running.scopes import Scope, check_branch, scope_or_none
-from holdfast.running.sealing import SEALED, seal
+from holdfast.running.scopes import SEALED, Scope, check_branch, scope_or_none
+from holdfast.running.sealing import seal
 from holdfast.verbs.effect.effect import EffectDefinition
 from holdfast.verbs.effect.performing import EffectCall
 from holdfast.verbs.effect.rules import Rules
-from holdfast.verbs.step import StepCall, StepDefinition
+from holdfast.verbs.step import StepDefinition
+from holdfast.verbs.step_calls import StepCall
 
 T = TypeVar("T")
 Kind = Literal["step", "effect"]

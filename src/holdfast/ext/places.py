@@ -17,8 +17,8 @@ from holdfast.app.extensions import Extension
 from holdfast.codec import digest
 from holdfast.errors import UsageError
 from holdfast.running.places import Place
-from holdfast.running.scopes import Scope, check_branch, scope_or_none
-from holdfast.running.sealing import SEALED, stop_now
+from holdfast.running.scopes import SEALED, Scope, check_branch, scope_or_none
+from holdfast.running.sealing import stop_now
 
 T = TypeVar("T")
 

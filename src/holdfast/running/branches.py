@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from holdfast.codec import encode_call
 from holdfast.errors import UsageError
-from holdfast.running.call import DURABLE_CODE, DecoratedFunction
+from holdfast.running.durable import DURABLE_CODE, DecoratedFunction
 from holdfast.running.own_waits import watch
 from holdfast.running.raising import raised
 from holdfast.running.scopes import Lineless, Reservation, Scope, caller, current_scope, scope_in, set_scope

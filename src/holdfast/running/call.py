@@ -15,10 +15,9 @@ have to be kept from.
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from holdfast.base.telemetry import warn
 from holdfast.errors import UsageError
@@ -29,8 +28,8 @@ from holdfast.running.gate import ReachedCall
 from holdfast.running.leftovers import refuse_left_over
 from holdfast.running.outcomes import answer
 from holdfast.running.pending import until_cancelled
-from holdfast.running.scopes import Scope, where
-from holdfast.running.sealing import SEALED, seal
+from holdfast.running.scopes import SEALED, Scope, where
+from holdfast.running.sealing import seal
 
 if TYPE_CHECKING:
     from holdfast.codec import Coder
@@ -39,33 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ASKED = 50  # calls of a branch that are listed if the run has to be blocked
-
-
-class DecoratedFunction(Protocol):
-    """A decorated function: what its calls are named, and how one is made."""
-
-    name: str
-    explicit_key: str | None
-
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]: ...
-
-
-def durable_function(definition: DecoratedFunction, fn: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """The function that users call: a real `async def`, recognised by the task factory."""
-
-    @functools.wraps(fn)
-    async def durable(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return await definition.call(args, kwargs)
-        except SEALED as error:
-            await seal(error)
-            raise
-
-    return durable
-
-
-#: Of every step and effect, as users call it.
-DURABLE_CODE = durable_function(None, lambda: None).__code__  # type: ignore[arg-type]
 
 
 def claim(scope: Scope, name: str, digest: str = "", key: str | None = None) -> Entry | None:

@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from holdfast.base.tracebacks import PACKAGE
-from holdfast.running.call import DURABLE_CODE
+from holdfast.running.durable import DURABLE_CODE
 from holdfast.running.scopes import Scope, current_scope
 
 _ASYNCIO = os.path.dirname(asyncio.__file__)

@@ -7,11 +7,19 @@ import contextvars
 import os
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.base.data import mutable
 from holdfast.base.tracebacks import PACKAGE
-from holdfast.errors import NestedCall, NotInRun, UsageError
+from holdfast.errors import (
+    EffectInDoubt,
+    NestedCall,
+    NotInRun,
+    ResultNotStored,
+    Undecodable,
+    Unserialisable,
+    UsageError,
+)
 from holdfast.running.current import SCOPE
 from holdfast.running.places import Place
 
@@ -20,6 +28,9 @@ if TYPE_CHECKING:
     from holdfast.running.context import RunContext
     from holdfast.running.outputs import AttemptOutputs
     from holdfast.store.contract import UserTransaction
+
+#: What ends a run in a sealed place; NestedCall is a UsageError.
+SEALED: Final = (EffectInDoubt, ResultNotStored, Unserialisable, Undecodable, UsageError)
 
 _ASYNCIO = os.path.dirname(asyncio.__file__)
 

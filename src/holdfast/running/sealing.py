@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.errors import EffectInDoubt, ResultNotStored, Undecodable, Unserialisable, UsageError
 from holdfast.model.diagnoses import Cause, Trouble
 from holdfast.model.reasons import Blocked
 from holdfast.running.outcomes import key_of
 from holdfast.running.scopes import Scope, current_scope
-
-#: What ends a run in a sealed place; NestedCall is a UsageError.
-SEALED: Final = (EffectInDoubt, ResultNotStored, Unserialisable, Undecodable, UsageError)
 
 _ADVICE: Final = "Mend it, then `holdfast resume`: what is in doubt is asked of a person."
 

@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.base.clock import in_seconds
 from holdfast.base.data import data
@@ -15,10 +15,11 @@ from holdfast.base.source_code import code_of
 from holdfast.codec import Coder, Input, bind_input, coder_for, decode_input, digest, result_annotation
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
-from holdfast.model.budgets import Budget
 from holdfast.running.forgotten import tell_run
 from holdfast.running.options import checked_name
-from holdfast.verbs.child import await_child
+
+if TYPE_CHECKING:
+    from holdfast.model.budgets import Budget
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,8 +166,13 @@ class Call(Coroutine[Any, Any, R_co]):
         return {"args": self.args, **self.kwargs}
 
     def __await__(self) -> Generator[Any, Any, R_co]:
+        return self._begun().__await__()
+
+    def _begun(self) -> Coroutine[Any, Any, R_co]:
+        from holdfast.verbs.child import await_child
+
         self._coroutine = await_child(self)
-        return self._coroutine.__await__()
+        return self._coroutine
 
     def __del__(self) -> None:
         is_used = self._coroutine is not None or "input" in self.__dict__
@@ -176,19 +182,13 @@ class Call(Coroutine[Any, Any, R_co]):
     # a coroutine as well, so that create_task and TaskGroup take it
 
     def send(self, value: Any, /) -> Any:
-        if self._coroutine is None:
-            self._coroutine = await_child(self)
-        return self._coroutine.send(value)
+        return (self._coroutine or self._begun()).send(value)
 
     def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any:
-        if self._coroutine is None:
-            self._coroutine = await_child(self)
-        return self._coroutine.throw(kind if value is None else value)
+        return (self._coroutine or self._begun()).throw(kind if value is None else value)
 
     def close(self) -> None:
-        if self._coroutine is None:
-            self._coroutine = await_child(self)
-        self._coroutine.close()
+        (self._coroutine or self._begun()).close()
 
     def __repr__(self) -> str:
         return f"<call of {self.agent.name}>"
@@ -245,9 +245,13 @@ def agent(
 
 
 def _checked_budget(budget: Any) -> Budget | None:
-    if budget is not None and not isinstance(budget, Budget):
+    if budget is None:
+        return None
+    from holdfast.model.budgets import Budget
+
+    if not isinstance(budget, Budget):
         raise UsageError(f"budget= takes a Budget, like hf.Budget(cost=5.0, steps=200); got {budget!r}.")
-    return None if budget is None else budget.checked("budget=")
+    return budget.checked("budget=")
 
 
 def _declared(signals: Any) -> dict[str, DeclaredSignal]:

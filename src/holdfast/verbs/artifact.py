@@ -27,7 +27,8 @@ from holdfast.running.bodies import Body
 from holdfast.running.options import Options, Retry
 from holdfast.running.outputs import OutputNote, identity_of, name_digest
 from holdfast.running.scopes import Scope, StepInfo, check_branch, scope_or_none
-from holdfast.verbs.step import StepCall, StepDefinition
+from holdfast.verbs.step import StepDefinition
+from holdfast.verbs.step_calls import StepCall
 
 if TYPE_CHECKING:
     from holdfast.running.context import RunContext

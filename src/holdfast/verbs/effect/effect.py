@@ -16,7 +16,7 @@ from holdfast.durations import Duration
 from holdfast.errors import UsageError
 from holdfast.journal.recovery import OnDoubt
 from holdfast.running.bodies import Body
-from holdfast.running.call import durable_function
+from holdfast.running.durable import durable_function
 from holdfast.running.options import Options, Retry
 from holdfast.running.scopes import check_branch, scope_or_none
 from holdfast.verbs.effect.performing import EffectCall

@@ -27,8 +27,8 @@ from holdfast.running.call import DurableCall
 from holdfast.running.cleaning import raise_kept
 from holdfast.running.outcomes import answer, drop
 from holdfast.running.raising import raised
-from holdfast.running.scopes import Scope, StepInfo
-from holdfast.running.sealing import SEALED, reason_for
+from holdfast.running.scopes import SEALED, Scope, StepInfo
+from holdfast.running.sealing import reason_for
 from holdfast.verbs.effect.beginnings import begun_with
 from holdfast.verbs.effect.intents import doubt_of, intent_text
 from holdfast.verbs.effect.rules import RuledEffect
