@@ -76,9 +76,11 @@ class ModelCoder(Coder[T]):
 
     def _written(self, value: T) -> str:
         data = self._to_json(value, by_alias=False, round_trip=True, warnings=False)
-        if not data.isascii():  # only now: looking for it while writing takes as long again
+        try:
+            return data.decode("ascii")
+        except UnicodeDecodeError:  # only now: looking for other letters while writing takes as long again
             data = self._to_json(value, ensure_ascii=True, by_alias=False, round_trip=True, warnings=False)
-        return data.decode("ascii")
+            return data.decode("ascii")
 
     def _checked(self, value: T, what: str) -> tuple[str, T]:
         try:

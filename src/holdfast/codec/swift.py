@@ -47,6 +47,21 @@ def encode_swiftly(tree: Json, *, has_escapes: bool = False) -> bytes | None:
     return None
 
 
+def text_swiftly(tree: Json) -> str | None:
+    """The same as a string."""
+    write = _writer()
+    if write is not None:
+        with suppress(ValueError):
+            data = write(tree)
+            try:
+                text = data.decode("ascii")
+            except UnicodeDecodeError:  # letters beyond ASCII
+                text = write(tree, ensure_ascii=True).decode("ascii")
+            if "\x7f" not in text:
+                return text
+    return None
+
+
 def decode_swiftly(text: str) -> Json | None:
     """The tree of a text, as `decode` reads it, not deeper than any that is stored; None if only `decode` knows."""
     read = _reader()

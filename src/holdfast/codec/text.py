@@ -11,9 +11,9 @@ from typing import Any, Final
 from holdfast.base.data import brisk
 from holdfast.codec.fastjson import Json, decode, encode, make_decode, quote
 from holdfast.codec.foreign import is_model
-from holdfast.codec.members import kinds_of, members_of
+from holdfast.codec.members import members_of
 from holdfast.codec.refusal import Refused
-from holdfast.codec.swift import are_plain, decode_swiftly, encode_swiftly
+from holdfast.codec.swift import are_plain, decode_swiftly, text_swiftly
 from holdfast.codec.tags import ATOMS, CONTAINERS, LONG_INT, MAX_DEPTH, OtherTypes, pack, read_tag
 
 #: What a value may grow to when objects that it holds several times are written out each time.
@@ -46,7 +46,7 @@ _decode_tagged = make_decode(read_tag)
 
 @brisk
 class Tree:
-    """A large JSON tree that `encode_swiftly` writes."""
+    """A large JSON tree that `text_swiftly` writes."""
 
     value: Json
     depth: int  #: so many levels have lists and dicts
@@ -61,8 +61,8 @@ def to_text_and_tree(value: Any, other: OtherTypes, *, known_plain: bool = False
     """The text of a value, and the tree that it is of if it is large."""
     kind = type(value)
     if kind is str:
-        data = encode_swiftly(value) if len(value) > LARGE else None
-        return (quote(value), None) if data is None else (data.decode("ascii"), Tree(value, 0))
+        text = text_swiftly(value) if len(value) > LARGE else None
+        return (quote(value), None) if text is None else (text, Tree(value, 0))
     if kind is int and -LONG_INT < value < LONG_INT:
         return int.__repr__(value), None
     try:
@@ -85,8 +85,8 @@ def to_text_and_tree(value: Any, other: OtherTypes, *, known_plain: bool = False
 
 
 def _written(tree: Json, levels: Levels) -> tuple[str, Tree | None]:
-    data = encode_swiftly(tree) if levels and not _has(float, levels) else None
-    return (encode(tree), None) if data is None else (data.decode("ascii"), Tree(tree, len(levels) - 1))
+    text = text_swiftly(tree) if levels and not _has(float, levels) else None
+    return (encode(tree), None) if text is None else (text, Tree(tree, len(levels) - 1))
 
 
 def from_text(text: str) -> Any:
@@ -106,10 +106,12 @@ def from_text(text: str) -> Any:
 
 
 def has_long_digits(text: str) -> bool:
-    """Looks at every 600th character: a row of digits that long has one of them."""
-    for place in range(_LONG - 1, len(text), _LONG):
-        if text[place] in _DIGITS:
-            before = text[max(0, place - _LONG) : place]
+    """Looks at every 600th character: a row of digits that long has one of them, and half of itself on one side."""
+    half = _LONG // 2
+    for mark in re.finditer("[0-9]", text[_LONG - 1 :: _LONG]):
+        place = (mark.start() + 1) * _LONG - 1
+        if text[place : place + half].isdigit() or text[place - half : place].isdigit():
+            before = text[place - _LONG + 1 : place]
             after = text[place : place + _LONG]
             row = len(before) - len(before.rstrip(_DIGITS)) + len(after) - len(after.lstrip(_DIGITS))
             if row >= _LONG:
@@ -177,10 +179,10 @@ def _levels_of_many(value: Any) -> Levels | None:
     level, levels = [value], [{type(value)}]
     guarded = False
     for _ in range(MAX_DEPTH):
-        parts = members_of(level)
-        if parts is None:
+        found = members_of(level)
+        if found is None:
             return None
-        kinds = kinds_of(parts)
+        parts, kinds = found
         if not _PLAIN.issuperset(kinds):
             return None
         has_plain = float in kinds and are_plain([part for part in parts if type(part) is float])
