@@ -23,6 +23,7 @@ from pathlib import Path
 
 import apsw
 import pydantic_core
+import states
 import values
 from agents import act, awaiting_effects, effects, reads, steps, tiny
 
@@ -240,6 +241,9 @@ class Bench:
     async def large_values(self) -> None:
         self.found.update(values.codec())
 
+    async def large_states(self) -> None:
+        self.found.update(await states.large_states(self.url("states")))
+
     async def differences(self) -> None:
         self.found.update(values.differences())
 
@@ -284,6 +288,7 @@ GOALS = {
     "import holdfast, share of what it needs": (1.0, False),
     "holdfast runs, s": (0.3, False),
     **values.GOALS,
+    **states.GOALS,
     **postgres.GOALS,
 }
 
@@ -314,6 +319,7 @@ def main() -> int:
             "parked": bench.parked,
             "large": bench.large_argument,
             "values": bench.large_values,
+            "turns": bench.large_states,
             "differences": bench.differences,
             "startup": bench.start_up,
             "pg_steps": pg.sequential_steps,
