@@ -14,9 +14,9 @@ Three kinds of coders read and write that format. They differ in how they know t
 
 Live equals replay: whoever calls a step gets what `roundtrip` decoded, never the object that the step returned.
 
-To read: `refusal`, `fastjson`, `swift`, `tags`, `foreign`, `text`, `order` are the format; `shapes`, `coders`,
-`comparison`, `proofs`, `models`, `annotations` are the coders; `outside`, `recent`, `marks`, `hints`, `functions` and
-`exceptions` use both;
+To read: `refusal`, `fastjson`, `swift`, `tags`, `foreign`, `members`, `text`, `order` are the format; `shapes`,
+`coders`, `comparison`, `proofs`, `models`, `annotations` are the coders; `outside`, `recent`, `marks`, `hints`,
+`functions` and `exceptions` use both;
 `plain`, `formats`, `patterns`, `schema` and `model_schema` say what a type takes to those who do not have it. Each
 imports only from those before it. These five are not loaded with the rest: whoever needs a schema takes it from
 `schema`. `later` has the types of other modules that are known and not loaded. `differences` stands alone: it is about
