@@ -105,9 +105,10 @@ HEAVY = """
     holdfast.worker
 """.split()
 #: What executes runs, and the model: effects need them to be declared, agents and steps do not.
-EXECUTION = (
-    "holdfast.journal holdfast.model holdfast.running.call holdfast.verbs.child holdfast.verbs.step_calls".split()
-)
+EXECUTION = """
+    holdfast.journal holdfast.model holdfast.running.call holdfast.verbs.child holdfast.verbs.start
+    holdfast.verbs.step_calls
+""".split()
 
 PROGRAM = """
 import holdfast as hf

@@ -10,7 +10,7 @@ from holdfast.model import Record
 from holdfast.model.diagnoses import Cause, Trouble
 from holdfast.model.reasons import Blocked
 from holdfast.running.context import RunContext
-from holdfast.verbs import child, step_calls  # noqa: F401 - the code of a run needs them, and loads them by itself otherwise
+from holdfast.verbs import child, start, step_calls  # noqa: F401 - the code of a run needs them, and loads them by itself otherwise
 from holdfast.verbs.agent import Agent
 from holdfast.verbs.timer import timeout
 from holdfast.worker.starting import origin_of
