@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from holdfast.base.data import data
 from holdfast.history.calls import CallInfo, calls_of
@@ -99,15 +100,24 @@ def plan_of(
     )
 
 
-def origin_text(created: Record) -> str:
-    """Where a fork comes from: `forked from issue-7 at record 12 by ann, search#1 changed`; empty for other runs."""
+def origin_of(created: Record) -> dict[str, Any] | None:
+    """Where a fork comes from; None for other runs."""
     said = note_of(created).get(FORKED)
     if not isinstance(said, dict):
+        return None
+    told = {name: said.get(name) for name in ("run", "at", "by")}
+    return {**told, "note": said.get("note") or "", "changed": list(said.get("changed") or ())}
+
+
+def origin_text(created: Record) -> str:
+    """The same: `forked from issue-7 at record 12 by ann, search#1 changed`; empty for other runs."""
+    said = origin_of(created)
+    if said is None:
         return ""
-    changed = ", ".join(said.get("changed") or ())
-    parts = [f"forked from {said.get('run')} at record {said.get('at')} by {said.get('by')}"]
+    changed = ", ".join(said["changed"])
+    parts = [f"forked from {said['run']} at record {said['at']} by {said['by']}"]
     parts += [f"{changed} changed"] if changed else []
-    parts += [str(said["note"])] if said.get("note") else []
+    parts += [str(said["note"])] if said["note"] else []
     return ", ".join(parts)
 
 

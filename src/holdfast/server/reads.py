@@ -16,6 +16,7 @@ from holdfast.errors import CorruptJournal, HoldfastError, RunNotFound, UsageErr
 from holdfast.handle.decisions import InDoubt, Question
 from holdfast.history.columns import CallTable
 from holdfast.history.facts import note_of
+from holdfast.history.forks import origin_of
 from holdfast.history.info import info_of, is_sound
 from holdfast.history.receipts import receipts_of
 from holdfast.history.story import story_of
@@ -158,6 +159,7 @@ class Reads:
                 "source": claim.get("source"),
                 "holdfast": claim.get("holdfast") or origin.get("holdfast"),
             },
+            "forked_from": None if created is None else origin_of(created),
             "children": [{"id": each.id, "agent": each.agent, "status": each.status.value} for each in children],
             "questions": [question_object(each) for each in questions],
             "receipts": [plain(each.as_dict()) for each in receipts_of(row, records)],

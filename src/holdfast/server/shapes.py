@@ -175,6 +175,16 @@ class Child(Shape):
     status: str
 
 
+class Origin(Shape):
+    """Where a fork comes from."""
+
+    run: str
+    at: int = Field(description="The last record that was copied.")
+    by: str | None
+    note: str
+    changed: list[str] = Field(description="The keys of calls that were given other results.")
+
+
 class Detail(RunShape):
     model_config = ConfigDict(extra="forbid", title="RunDetail")
 
@@ -182,6 +192,7 @@ class Detail(RunShape):
     input: Value | None
     result: Value | None
     code: dict[str, Any]
+    forked_from: Origin | None = Field(description="Of a fork: the run that it began with.")
     children: list[Child]
     questions: list[QuestionShape]
     receipts: list[dict[str, Any]]

@@ -6,7 +6,7 @@ import { hasDialog, openDialog } from "./ui.js";
 export const KEYS = [
   ["Go", [["/", "search"], ["g o", "overview"], ["g r", "runs"], ["g q", "questions"], ["g d", "in doubt"], ["u", "back"]]],
   ["Lists", [["j k", "next, previous"], ["Enter", "open"], ["x", "select"]]],
-  ["A run", [["a", "answer or settle"], ["p", "pause"], ["r", "resume or retry"], ["c", "cancel"], ["[ ]", "tabs"], ["y", "copy the command"]]],
+  ["A run", [["a", "answer or settle"], ["p", "pause"], ["r", "resume or retry"], ["c", "cancel"], ["f", "fork"], ["[ ]", "tabs"], ["y", "copy the command"]]],
   ["Timeline", [["j k", "next, previous call"], ["← →", "fold, unfold"], ["n N", "next, previous trouble"], ["z", "fit"]]],
   ["Anywhere", [["?", "these keys"], ["Esc", "close, let go"]]],
 ];

@@ -222,6 +222,17 @@ export function openDialog(title, glyph, draw, { kind = "" } = {}) {
   return { close, update };
 }
 
+/** One of several ways, with what it means. */
+export function choiceOf(name, { value, word, about }, chosen, choose) {
+  return h("label", { key: value, class: "choice" }, h("input", { type: "radio", name, value, checked: chosen === value, on: { change: () => choose(value) } }), h("span", null, word, h("small", null, about)));
+}
+
+/** Why somebody acts; Enter does it. */
+export function noteField(state, update, act, { isNeeded = false, isFirst = true } = {}) {
+  const press = (event) => event.key === "Enter" && (event.preventDefault(), act());
+  return h("label", { class: "field" }, h("span", null, "Note", isNeeded ? h("em", null, " required") : null), h("input", { type: "text", maxlength: "2000", placeholder: "Why; kept in the journal with your name", value: state.note, autofocus: isFirst, on: { input: (event) => ((state.note = event.target.value), update()), keydown: press } }));
+}
+
 /** An act: what it does, why, its command, and what became of it. */
 export function askAct({ title, glyph, text, choices = null, confirm, isDanger = false, needsNote = false, command, act, done }) {
   const state = { note: "", choice: choices?.[0]?.value ?? null, isBusy: false, problem: null };
@@ -248,16 +259,9 @@ export function askAct({ title, glyph, text, choices = null, confirm, isDanger =
           "fieldset",
           { class: "choices" },
           h("legend", { class: "unseen" }, "How"),
-          choices.map((each) =>
-            h(
-              "label",
-              { key: each.value, class: "choice" },
-              h("input", { type: "radio", name: "choice", value: each.value, checked: state.choice === each.value, on: { change: () => ((state.choice = each.value), update()) } }),
-              h("span", null, each.word, h("small", null, each.about)),
-            ),
-          ),
+          choices.map((each) => choiceOf("choice", each, state.choice, (value) => ((state.choice = value), update()))),
         ),
-      h("label", { class: "field" }, h("span", null, "Note", needsNote ? h("em", null, " required") : null), h("input", { type: "text", maxlength: "2000", placeholder: "Why; kept in the journal with your name", value: state.note, autofocus: "", on: { input: (event) => ((state.note = event.target.value), update()), keydown: (event) => event.key === "Enter" && (event.preventDefault(), go()) } })),
+      noteField(state, update, go, { isNeeded: needsNote }),
       line && commandLine(line),
       state.problem && trouble(state.problem),
       h("footer", null, button("Leave it", close), button(confirm, go, { kind: isDanger ? "danger" : "primary", isOff: state.isBusy || (needsNote && !state.note.trim()) })),

@@ -8,6 +8,7 @@ import { Timeline } from "../timeline/timeline.js";
 import { banner, button, card, commandLine, copy, empty, iconButton, openDialog, say, shown, skeleton, standing, statusOf, tabs, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { amount, clock, command, count, length, money, relative, when } from "../words.js";
+import { forkDialog } from "./forking.js";
 import { activity } from "./run_activity.js";
 import { inspector } from "./run_call.js";
 import { Journal } from "./run_journal.js";
@@ -127,6 +128,7 @@ export function run(page) {
   };
   const after = (told) => (reading.again(), told);
   const data = () => reading.data;
+  const fork = () => (data().status === "quarantined" ? say("It is quarantined: what is stored of it cannot be trusted.", "bad") : forkDialog(page.shell, data(), { turns: keeping.turns }));
   const main = () => primary(page, data(), after);
   const onTimeline = (act) => () => (tab() === "timeline" ? act() : null);
   Object.assign(page.keys, {
@@ -134,6 +136,7 @@ export function run(page) {
     p: () => data() && !FINAL.includes(data().status) && pauseRun(page.shell, data(), after),
     r: () => data() && (["failed", "cancelled"].includes(data().status) ? retryRun : resumeRun)(page.shell, data(), after),
     c: () => data() && !FINAL.includes(data().status) && cancelRun(page.shell, data(), after),
+    f: () => data() && fork(),
     "[": () => moveTab(-1),
     "]": () => moveTab(1),
     j: onTimeline(() => timeline.move(1)),
@@ -159,7 +162,7 @@ export function run(page) {
   };
 
   const draw = (found) => [
-    header(page, found, main(), after, state, verify),
+    header(page, found, main(), after, state, verify, fork),
     stuck(page, found),
     receipts(found),
     h(
@@ -185,7 +188,7 @@ function gone(id, reading) {
   return [h("h1", null, brief(id, 120)), told];
 }
 
-function header(page, run, main, after, state, verify) {
+function header(page, run, main, after, state, verify, fork) {
   const { shell } = page;
   const isOver = FINAL.includes(run.status);
   const why = shell.whyNot;
@@ -206,6 +209,7 @@ function header(page, run, main, after, state, verify) {
         main && button(main.word, main.act, { kind: "primary", glyph: main.glyph, ...off }),
         !isOver && run.status !== "paused" && run.status !== "quarantined" ? button("Pause", () => pauseRun(shell, run, after), { glyph: "paused", ...off }) : null,
         !isOver && run.status !== "quarantined" ? button("Cancel…", () => cancelRun(shell, run, after), { glyph: "stop", ...off }) : null,
+        run.status !== "quarantined" ? button("Fork…", fork, { glyph: "fork", ...off }) : null,
         iconButton("more", "More", () => moreOf(page, run, verify), { kind: "button" }),
       ),
     ),
@@ -219,6 +223,7 @@ function header(page, run, main, after, state, verify) {
       run.usage.cost || run.usage.input_tokens ? h("li", null, h("b", null, money(run.usage.cost)), run.usage.cost ? ", " : "", `${amount(run.usage.input_tokens)} → ${amount(run.usage.output_tokens)} tokens`) : null,
       h("li", null, "thread ", h("a", { href: to("threads", run.thread_id) }, brief(run.thread_id, 40))),
       run.parent_id ? h("li", null, "child of ", h("a", { class: "mono", href: to("runs", run.parent_id) }, brief(run.parent_id, 40))) : null,
+      run.forked_from ? h("li", null, "forked from ", h("a", { class: "mono", href: to("runs", run.forked_from.run) }, brief(run.forked_from.run, 40)), ` at record ${run.forked_from.at} (`, h("a", { href: to("compare", { a: run.forked_from.run, b: run.id }) }, "compare"), ")") : null,
       run.queue !== "default" ? h("li", null, "queue ", h("a", { href: to("queues") }, brief(run.queue, 40))) : null,
       run.code.digest ? h("li", null, "code ", h("span", { class: "mono" }, run.code.digest.slice(0, 8)), run.code.version ? `, version ${brief(run.code.version, 20)}` : "") : null,
       Object.entries(run.tags).slice(0, 6).map(([name, value]) => h("li", { key: `tag ${name}` }, h("span", { class: "token" }, `${brief(name, 30)}=${brief(value, 40)}`))),

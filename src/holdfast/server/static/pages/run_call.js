@@ -4,9 +4,10 @@ import { at, get, link } from "../api.js";
 import { brief, h, icon } from "../dom.js";
 import { to } from "../router.js";
 import { verdictText } from "../timeline/timeline.js";
-import { chip, commandLine, facts, iconButton, skeleton, steps, trouble } from "../ui.js";
+import { button, chip, commandLine, facts, iconButton, skeleton, steps, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { amount, clock, command, length, money } from "../words.js";
+import { forkDialog } from "./forking.js";
 
 const STATUS = { done: "done", failed: "failed", running: "running", waiting: "waiting", "in doubt": "in_doubt", "cut off": "cut_off", cancelled: "cancelled" };
 
@@ -39,11 +40,11 @@ export function inspector(page, ownPath) {
       if (state.key && run.records !== state.records && state.data && !state.data.ended_at) read();
       state.records = run.records;
     },
-    draw: (run) => (state.key ? h("aside", { class: "inspector", "aria-label": "The call that is selected" }, drawCall(page, run, state, this)) : h("aside", { class: "inspector none" }, h("p", { class: "nothing" }, "Choose a call to see how it went."))),
+    draw: (run) => (state.key ? h("aside", { class: "inspector", "aria-label": "The call that is selected" }, drawCall(page, run, state, ownPath)) : h("aside", { class: "inspector none" }, h("p", { class: "nothing" }, "Choose a call to see how it went."))),
   };
 }
 
-function drawCall(page, run, state) {
+function drawCall(page, run, state, ownPath) {
   const { data: call, problem } = state;
   if (problem) return trouble(problem);
   if (!call) return skeleton(6);
@@ -62,7 +63,7 @@ function drawCall(page, run, state) {
     h("section", { class: "how" }, h("h3", null, "How it went"), steps(told(call, run))),
     valueView("Input", call.args, { where: link(`${state.path}/payload`, { seq: call.args?.seq, part: call.args?.part }) }),
     valueView("Result", call.result, { where: link(`${state.path}/payload`, { seq: call.result?.seq, part: call.result?.part }) }),
-    h("section", null, commandLine(command("show", run.id, "--json"))),
+    h("section", { class: "does" }, state.path === ownPath && run.status !== "quarantined" && !page.shell.whyNot ? button("Fork from here…", () => forkDialog(page.shell, run, { call }), { glyph: "fork" }) : null, commandLine(command("show", run.id, "--json"))),
   ];
 }
 

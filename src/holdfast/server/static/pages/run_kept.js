@@ -2,9 +2,10 @@
 
 import { at, get, link } from "../api.js";
 import { brief, clean, h } from "../dom.js";
-import { empty, skeleton, trouble } from "../ui.js";
+import { button, empty, skeleton, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { amount, clock } from "../words.js";
+import { forkDialog } from "./forking.js";
 
 const MOST = 200000; // characters of a stream that are shown
 
@@ -17,7 +18,7 @@ export function kept(page, path) {
   const sync = (run, tab) => {
     if (found.head === run.records) return;
     const isFirst = found.head < 0;
-    found.head = run.records;
+    Object.assign(found, { head: run.records, run });
     const looks = [get(`${path}/streams`).then((told) => (found.streams = told.items)), get(`${path}/state`).then(newest, none)];
     if (isFirst || tab === "artifacts") looks.push(get(`${path}/artifacts`).then((told) => (found.artifacts = told)));
     Promise.all(looks).then(() => (tab === "streams" ? read() : null)).then(() => page.update(), failed);
@@ -57,7 +58,7 @@ export function kept(page, path) {
     return h(
       "div",
       { class: "values" },
-      h("label", { class: "row" }, `Turn ${found.turn} of ${found.turns}, ${clock(found.state.at, { withDate: true })}`, h("input", { type: "range", min: "1", max: String(found.turns), value: String(found.turn), "aria-label": "Turn", on: { input: slide } })),
+      h("label", { class: "row" }, `Turn ${found.turn} of ${found.turns}, ${clock(found.state.at, { withDate: true })}`, h("input", { type: "range", min: "1", max: String(found.turns), value: String(found.turn), "aria-label": "Turn", on: { input: slide } }), h("span", { class: "grow" }), page.shell.whyNot ? null : button("Fork with another state…", () => forkDialog(page.shell, found.run, { turn: found.turn, turns: found.turns }), { glyph: "fork" })),
       found.changes ? h("ul", { class: "lines", "aria-label": "What differs from the turn before" }, found.changes.items.map((each) => h("li", { key: each.path }, h("span", { class: "mono" }, brief(each.path || "(all)", 200)), h("span", { class: "quiet" }, each.kind), h("span", { class: "mono cut grow" }, [each.before_json, each.after_json].filter((text) => text !== null).map((text) => brief(text, 200)).join(" → "))))) : null,
       found.changes && !found.changes.items.length ? h("p", { class: "nothing" }, "It is the state of the turn before.") : null,
       valueView("State", found.state.state, { where: link(`${path}/payload`, { seq: found.state.state.seq, part: found.state.state.part }), isLong: true }),
@@ -76,6 +77,9 @@ export function kept(page, path) {
   const streams = () => h("div", { class: "values" }, found.streams.map(({ name }) => h("section", { key: name }, h("h3", null, brief(name, 80)), [...(found.texts[name]?.parts ?? [])].map(([key, text]) => h("div", { key }, h("p", { class: "quiet mono" }, brief(key, 120)), h("pre", null, clean(text.slice(-MOST))))))));
 
   return {
+    get turns() {
+      return found.turns;
+    },
     sync,
     opened: (tab) => (tab === "streams" ? read().catch(failed) : null),
     tabs: () => [found.turns ? ["state", "State", amount(found.turns)] : null, ["artifacts", "Artifacts", found.artifacts ? amount(found.artifacts.items.length) : null], found.streams.length ? ["streams", "Streams", found.streams.length] : null],
