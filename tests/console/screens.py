@@ -29,7 +29,7 @@ SCREENS: Final[dict[str, tuple[str, str]]] = {
     "queues": ("/queues", ".table tbody tr"),
     "workers": ("/workers", ".table tbody tr"),
     "threads": ("/threads", ".table tbody tr"),
-    "thread": ("/threads/t_editorial", ".said .json"),
+    "thread": ("/threads/t_editorial", ".bubble"),
     "integrity": ("/integrity", ".facts"),
     "compare": ("/compare?a=report-tides&b=report-sea-level", ".table tbody tr"),
     "nowhere": ("/overview/x", ".needs li"),

@@ -73,7 +73,7 @@ def test_a_fork_tells_what_it_would_be_and_is_made_by_mouse_and_by_keyboard(serv
         await dialog.get_by_text("It takes NAME=JSON on each line").wait_for()
         assert await dialog.get_by_role("button", name="Fork the run").is_disabled()
         await results.fill('search#1=["<i>moons"]')
-        await dialog.get_by_text("1 call has another result").wait_for(timeout=_PATIENCE_MS)
+        await dialog.get_by_text("1 call with another result").wait_for(timeout=_PATIENCE_MS)
         await dialog.get_by_text("""holdfast fork first --at 3 --result 'search#1=["<i>moons"]'""").wait_for()
         await dialog.get_by_text("Its id and thread").click()
         await dialog.get_by_role("textbox", name="Id").fill("second")
@@ -106,3 +106,84 @@ def test_a_fork_tells_what_it_would_be_and_is_made_by_mouse_and_by_keyboard(serv
     }  # fmt: skip
     made = [each["id"] for each in served.ask("GET", "/runs?agent=keeper")["items"] if each["id"] != "turning"]
     assert "[7]" in served.ask("GET", f"/runs/{made[0]}/state")["state"]["json"]
+
+
+def test_a_thread_is_a_conversation_and_grows_as_something_is_said(served: Served) -> None:
+    async def play(looks: Looks) -> None:
+        page = await looks.page(served.at("/threads"))
+        await page.get_by_role("link", name="chat-7").wait_for(timeout=_PATIENCE_MS)
+        await page.keyboard.press("j")
+        while "chat-7" not in await page.evaluate("document.activeElement.textContent"):
+            await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("heading", name="chat-7").wait_for(timeout=_PATIENCE_MS)
+        bubbles = page.locator(".bubble")
+        await page.locator(".bubble.asks").get_by_role("link", name="Answer…").wait_for(timeout=_PATIENCE_MS)
+        await page.locator(".bubble", has_text="ana").get_by_text("yes").wait_for(timeout=_PATIENCE_MS)
+        said = [text.split("\n")[-1] for text in await bubbles.all_inner_texts()]
+        assert said == [
+            "My boat is called Tern.", "I know 1 messages.", "What is her name?", "May I answer 'What is her name?'?",
+            "they own it", "Her name is Tern.", "Thank you <b>!", "Where does she lie?", "Answer…",
+        ], "nothing is told twice: what it was given and what came of it are messages"  # fmt: skip
+        async with hf.connect(served.url) as app:
+            await app.thread("chat-7", talk.Said).append(talk.Said("user", "In the harbour."), by="cy")
+        await page.get_by_text("In the harbour.").wait_for(timeout=_PATIENCE_MS)
+        assert await looks.refused(page) == []
+
+    _played(play)
+
+
+def test_a_filter_is_saved_as_a_view_and_forgotten(served: Served) -> None:
+    async def play(looks: Looks) -> None:
+        page = await looks.page(served.at("/runs?q=agent%3Asupport"))
+        views = page.get_by_role("navigation", name="Views")
+        await page.get_by_role("link", name="chat-7a").wait_for(timeout=_PATIENCE_MS)
+        await views.get_by_role("button", name="Save view…").click()
+        await page.get_by_text("holdfast runs --agent support").wait_for()
+        await page.keyboard.type("Talk <b>")
+        await page.keyboard.press("Enter")
+        await views.get_by_role("link", name="Talk <b> 3").wait_for(timeout=_PATIENCE_MS)
+        await views.get_by_role("link", name="All").click()
+        await page.get_by_role("link", name="first", exact=True).wait_for(timeout=_PATIENCE_MS)
+        await page.reload()
+        await views.get_by_role("link", name="Talk <b>").focus()
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/runs?q=agent%3Asupport")
+        await page.get_by_role("link", name="first", exact=True).wait_for(state="detached", timeout=_PATIENCE_MS)
+        await views.get_by_role("button", name="Forget the view Talk <b>").click()
+        await views.get_by_role("link", name="Talk <b>").wait_for(state="detached")
+        await page.keyboard.press("s")
+        await page.get_by_role("heading", name="Save this view").wait_for()
+
+    _played(play)
+
+
+def test_the_plan_and_the_messages_of_a_run_are_shown_and_its_plan_is_changed(served: Served) -> None:
+    async def play(looks: Looks) -> None:
+        page = await looks.page(served.at("/runs/chat-7c"))
+        await page.get_by_role("tab", name="Messages").click(timeout=_PATIENCE_MS)
+        await page.locator(".bubble", has_text="Thank you <b>!").wait_for(timeout=_PATIENCE_MS)
+        await page.get_by_role("tab", name="Plan").focus()
+        await page.keyboard.press("Enter")
+        await page.get_by_text("1 of 3 done").wait_for(timeout=_PATIENCE_MS)
+        await page.get_by_role("button", name="Change…").nth(1).click()
+        await page.get_by_label("Rewrite").check()
+        text = page.get_by_role("textbox", name="Text")
+        assert await text.input_value() == "answer it"
+        await text.fill("answer <i>it</i> kindly")
+        await page.get_by_text("holdfast plan chat-7c --edit").wait_for()
+        await page.get_by_role("button", name="Send it").click()
+        await page.get_by_role("dialog").wait_for(state="detached", timeout=_PATIENCE_MS)
+        await page.get_by_role("listitem").filter(has_text="answer <i>it</i> kindly").wait_for(timeout=_PATIENCE_MS)
+        await page.get_by_text("Not taken yet:").wait_for()
+        await page.get_by_role("button", name="Add…").focus()
+        await page.keyboard.press("Enter")
+        await page.keyboard.type("say goodbye")
+        await page.get_by_label("Note").focus()
+        await page.keyboard.press("Enter")
+        await page.get_by_text("1 of 4 done").wait_for(timeout=_PATIENCE_MS)
+        assert await looks.refused(page) == []
+
+    _played(play)
+    items = [each["text"] for each in served.ask("GET", "/runs/chat-7c/plan")["items"]]
+    assert items == ["read the question", "answer <i>it</i> kindly", "file it", "say goodbye"]

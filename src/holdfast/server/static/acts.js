@@ -2,7 +2,7 @@
 
 import { at, post } from "./api.js";
 import { brief, h } from "./dom.js";
-import { askAct, say } from "./ui.js";
+import { askAct, button, field, say } from "./ui.js";
 import { command, count, noted } from "./words.js";
 
 /** Tell who may not act why; true if they may. */
@@ -12,35 +12,20 @@ export function mayAct(shell) {
   return false;
 }
 
-export function pauseRun(shell, run, done) {
-  if (!mayAct(shell)) return;
-  askAct({
-    title: `Pause ${brief(run.id, 60)}?`, glyph: "paused", confirm: "Pause the run",
-    text: "What is under way is finished first. It goes on where it was when it is resumed.",
-    command: ({ note }) => command("pause", run.id, noted(note)),
-    act: ({ note }) => post(`/runs${at(run.id)}/pause`, { note }).then(done),
-  });
+function simple(verb, glyph, text) {
+  const word = verb[0].toUpperCase() + verb.slice(1);
+  return (shell, run, done) =>
+    mayAct(shell) &&
+    askAct({
+      title: `${word} ${brief(run.id, 60)}?`, glyph, confirm: `${word} the run`, text: text(run),
+      command: ({ note }) => command(verb, run.id, noted(note)),
+      act: ({ note }) => post(`/runs${at(run.id)}/${verb}`, { note }).then(done),
+    });
 }
 
-export function resumeRun(shell, run, done) {
-  if (!mayAct(shell)) return;
-  askAct({
-    title: `Resume ${brief(run.id, 60)}?`, glyph: "play", confirm: "Resume the run",
-    text: run.status === "blocked" ? "It tries again with the code that the workers have now. If that does not fit either, it is blocked again, and nothing is executed." : "A worker goes on where it was; what is in the journal is not done again.",
-    command: ({ note }) => command("resume", run.id, noted(note)),
-    act: ({ note }) => post(`/runs${at(run.id)}/resume`, { note }).then(done),
-  });
-}
-
-export function retryRun(shell, run, done) {
-  if (!mayAct(shell)) return;
-  askAct({
-    title: `Retry ${brief(run.id, 60)}?`, glyph: "back", confirm: "Retry the run",
-    text: "What ended it is done anew; everything before it is kept.",
-    command: ({ note }) => command("retry", run.id, noted(note)),
-    act: ({ note }) => post(`/runs${at(run.id)}/retry`, { note }).then(done),
-  });
-}
+export const pauseRun = simple("pause", "paused", () => "What is under way is finished first. It goes on where it was when it is resumed.");
+export const resumeRun = simple("resume", "play", ({ status }) => (status === "blocked" ? "It tries again with the code that the workers have now. If that does not fit either, it is blocked again, and nothing is executed." : "A worker goes on where it was; what is in the journal is not done again."));
+export const retryRun = simple("retry", "back", () => "What ended it is done anew; everything before it is kept.");
 
 export function cancelRun(shell, run, done) {
   if (!mayAct(shell)) return;
@@ -49,7 +34,7 @@ export function cancelRun(shell, run, done) {
     title: `Cancel ${brief(run.id, 60)}?`, glyph: "stop", confirm: "Cancel the run", isDanger: true,
     text: [
       "The agent hears of it at its next call and may clean up first. ",
-      happened ? h("strong", null, `${count(happened, "effect")} ${happened === 1 ? "has" : "have"} happened`) : null,
+      happened ? h("strong", `${count(happened, "effect")} ${happened === 1 ? "has" : "have"} happened`) : null,
       happened ? " and not undone by this, unless its code does." : null,
     ],
     choices: [
@@ -58,6 +43,36 @@ export function cancelRun(shell, run, done) {
     ],
     command: ({ note, choice }) => command("cancel", run.id, choice === "kill" && "--kill", noted(note)),
     act: ({ note, choice }) => post(`/runs${at(run.id)}/cancel`, { note, kill: choice === "kill" }).then(done),
+  });
+}
+
+/** A button that pauses one of the schedules, triggers or queues, or resumes it; `texts` say what either means. */
+export function turnButton(page, kind, each, texts, again, look = "small plain") {
+  const word = each.paused ? "Resume" : "Pause";
+  const verb = word.toLowerCase();
+  const turn = () =>
+    mayAct(page.shell) &&
+    askAct({
+      title: `${word} ${brief(each.name, 60)}?`, glyph: each.paused ? "play" : "paused", text: texts[verb], confirm: `${word} it`,
+      command: ({ note }) => command(kind, verb, each.name, noted(note)),
+      act: ({ note }) => post(`/${kind}${at(each.name)}/${verb}`, { note }).then((told) => (again(), told)),
+    });
+  return button(word, turn, { kind: look, isOff: Boolean(page.shell.whyNot), title: page.shell.whyNot });
+}
+
+/** Change an item of a run's plan, or add one. */
+export function changePlan(shell, run, item, done) {
+  if (!mayAct(shell)) return;
+  const given = { text: item?.text ?? "" };
+  const way = (value, word, about) => ({ value, word, about });
+  const ways = item && [item.done ? way("untick", "Not done", "It is to be done again") : way("tick", "Done", "The run goes on with the next one"), way("rewrite", "Rewrite", "It says what you write below"), way("drop", "Drop", "It is not to be done after all")];
+  const opOf = ({ choice, note }) => (item ? { op: choice, id: item.id, ...(choice === "tick" ? { note } : choice === "rewrite" ? { text: given.text } : {}) } : { op: "add", text: given.text });
+  askAct({
+    title: item ? `Change item ${brief(item.id, 20)} of the plan?` : "Add to the plan?", glyph: "queue", confirm: "Send it", choices: ways,
+    text: "The run has it with its next call of the plan; what it does meanwhile stays.",
+    more: ({ choice }) => (!item || choice === "rewrite" ? field("Text", h("input", { type: "text", maxlength: "2000", value: given.text, autofocus: !item, on: { input: (event) => (given.text = event.target.value) } })) : null),
+    command: ({ note }) => command("plan", run.id, "--edit", noted(note)),
+    act: (state) => post(`/runs${at(run.id)}/plan`, { ops: [opOf(state)], note: state.note }).then(() => (done(), { what: "sent" })),
   });
 }
 

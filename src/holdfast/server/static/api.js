@@ -131,7 +131,3 @@ export async function signIn(token) {
 export function whoAmI() {
   return ask("GET", `${BASE}/session`);
 }
-
-export function signOut() {
-  return ask("DELETE", `${BASE}/session`);
-}

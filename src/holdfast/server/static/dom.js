@@ -27,19 +27,28 @@ export function brief(text, most = 240) {
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;
 }
 
-/** An element. `on` has handlers, `style` sets properties one by one, `key` says which of its siblings it is,
-    `own` leaves its children to whoever made them; `mount` is an element with a life of its own, to stand inside. */
-export function h(tag, props, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(props ?? {})) set(element, name, value);
-  append(element, children);
+/** An element, and what is in it; before that, as a plain object, its properties. `div.card.runs` has these classes.
+    `on` has handlers, `click` is the one for clicks, `style` sets properties one by one, `key` says which of its siblings
+    it is, `row` makes it a row that keys move to, `own` leaves its children to whoever made them; `mount` is an element
+    with a life of its own, to stand inside. `label` is what those hear who do not see it. */
+export function h(tag, ...given) {
+  const [first] = given;
+  const props = first && typeof first === "object" && !Array.isArray(first) && !(first instanceof Node) ? given.shift() : null;
+  const dot = tag.indexOf(".");
+  const element = document.createElement(dot < 0 ? tag : tag.slice(0, dot));
+  if (element.tagName === "BUTTON") element.type = "button";
+  if (dot > 0) element.className = tag.slice(dot + 1).replaceAll(".", " ");
+  if (props) for (const name in props) set(element, name, props[name]);
+  append(element, given);
   return element;
 }
 
 function set(element, name, value) {
   if (value === null || value === undefined || value === false) return;
   if (name === "on") listen(element, value);
-  else if (name === "style") for (const [each, to] of Object.entries(value)) element.style.setProperty(each, to);
+  else if (name === "click") listen(element, { click: value });
+  else if (name === "row") Object.assign(element, { tabIndex: -1 }).dataset.row = "";
+  else if (name === "style") for (const [each, to] of Object.entries(value)) element.style.setProperty(each, typeof to === "number" ? `${to}px` : to);
   else if (name === "key") element.dataset.key = value;
   else if (name === "own") element.dataset.own = "";
   else if (name === "mount") {
@@ -51,7 +60,7 @@ function set(element, name, value) {
     element[name] = value;
     element[BOUND] = { ...element[BOUND], [name]: value };
     if (name === "value" && element.tagName === "OPTION") element.setAttribute("value", value);
-  } else element.setAttribute(name, value === true ? "" : clean(value));
+  } else if (!name.startsWith("on")) element.setAttribute(name === "label" ? "aria-label" : name, value === true ? "" : clean(value));
 }
 
 function append(element, children) {

@@ -122,7 +122,7 @@ export class Form {
 
   draw(changed) {
     const fields = this.fields ?? [this.single];
-    return h("div", { class: `fields${this.fields ? "" : " single"}` }, fields.slice(0, 100).map((field) => this.field(field, changed)), this.refused.map((text) => h("p", { class: "error", role: "alert" }, brief(text, 300))));
+    return h("div", { class: `fields${this.fields ? "" : " single"}` }, fields.slice(0, 100).map((field) => this.field(field, changed)), this.refused.map((text) => h("p.error", { role: "alert" }, brief(text, 300))));
   }
 
   field(field, changed) {
@@ -143,7 +143,7 @@ export class Form {
     const controls = {
       radios: () => radios(choicesOf(schema).map((each) => [JSON.stringify(each), this.question.kind === "yesno" ? (each ? "Yes" : "No") : brief(label(each), 120)]), this.state[field.name], set, name, id, about),
       select: () => h("select", { ...common, value: this.state[field.name], on: { change: (event) => set(event.target.value) } }, h("option", { value: "" }, "–"), choicesOf(schema).map((each) => h("option", { value: JSON.stringify(each), selected: this.state[field.name] === JSON.stringify(each) }, brief(label(each), 120)))),
-      check: () => h("label", { class: "choice inline" }, h("input", { ...common, type: "checkbox", checked: this.state[field.name] === "true", on: { change: (event) => set(String(event.target.checked)) } }), "yes"),
+      check: () => h("label.choice.inline", h("input", { ...common, type: "checkbox", checked: this.state[field.name] === "true", on: { change: (event) => set(String(event.target.checked)) } }), "yes"),
       number: () => h("input", { ...common, type: "text", inputmode: schema.type === "integer" ? "numeric" : "decimal", class: "narrow", value: this.state[field.name], on: typed }),
       text: () => h("input", { ...common, type: "text", value: this.state[field.name], on: typed }),
       long: () => h("textarea", { ...common, rows: "6", value: this.state[field.name], on: typed }),
@@ -154,16 +154,16 @@ export class Form {
     return h(
       isGroup ? "fieldset" : "div",
       { key: id, class: `field way-${way}` },
-      h(isGroup ? "legend" : "label", { for: isGroup ? null : id, class: this.fields ? null : "unseen" }, name, field.isRequired && this.fields ? h("em", null, " required") : null),
+      h(isGroup ? "legend" : "label", { for: isGroup ? null : id, class: this.fields ? null : "unseen" }, name, field.isRequired && this.fields ? h("em", " required") : null),
       controls[way](),
-      error && h("p", { class: "error", id: `${id}-error`, role: "alert" }, icon("failed"), brief(error, 300)),
+      error && h("p.error", { id: `${id}-error`, role: "alert" }, icon("failed"), brief(error, 300)),
       hints && h("small", { id: `${id}-hint` }, brief(hints, 400)),
     );
   }
 }
 
 function radios(choices, chosen, set, name, id, about) {
-  return h("div", { class: "choices row wrap", id, "aria-describedby": about }, choices.map(([value, word]) => h("label", { key: value, class: "choice inline" }, h("input", { type: "radio", name: `r-${id}`, value, checked: chosen === value, on: { change: () => set(value) } }), word)));
+  return h("div.choices.row.wrap", { id, "aria-describedby": about }, choices.map(([value, word]) => h("label.choice.inline", { key: value }, h("input", { type: "radio", name: `r-${id}`, value, checked: chosen === value, on: { change: () => set(value) } }), word)));
 }
 
 function bounds(schema) {

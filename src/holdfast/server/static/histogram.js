@@ -28,9 +28,9 @@ export function bars(found, choose = null) {
   const total = found.bins.reduce((sum, bin) => sum + KINDS.reduce((each, kind) => each + (bin[kind] ?? 0), 0), 0);
   return h(
     "div",
-    { class: `histogram${choose ? " drag" : ""}`, role: "img", "aria-label": `${total} runs from ${label(0)} on` },
-    h("div", { class: "bins", on: choose ? dragging(found, choose) : {} }, found.bins.map((bin, n) => h("span", { key: String(n) }, KINDS.map((kind) => (bin[kind] ? h("i", { class: `bin-${kind}`, style: { height: `${Math.max(3, (bin[kind] / most) * 100)}%` } }) : null))))),
-    h("div", { class: "scale" }, [0, 0.33, 0.66].map((share) => h("span", null, label(share))), h("span", null, "now")),
+    { class: `histogram${choose ? " drag" : ""}`, role: "img", label: `${total} runs from ${label(0)} on` },
+    h("div.bins", { on: choose ? dragging(found, choose) : {} }, found.bins.map((bin, n) => h("span", { key: String(n) }, KINDS.map((kind) => (bin[kind] ? h("i", { class: `bin-${kind}`, style: { height: `${Math.max(3, (bin[kind] / most) * 100)}%` } }) : null))))),
+    h("div.scale", [0, 0.33, 0.66].map((share) => h("span", label(share))), h("span", "now")),
   );
 }
 

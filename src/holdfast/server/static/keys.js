@@ -5,7 +5,7 @@ import { hasDialog, openDialog } from "./ui.js";
 
 export const KEYS = [
   ["Go", [["/", "search"], ["g o", "overview"], ["g r", "runs"], ["g q", "questions"], ["g d", "in doubt"], ["u", "back"]]],
-  ["Lists", [["j k", "next, previous"], ["Enter", "open"], ["x", "select"]]],
+  ["Lists", [["j k", "next, previous"], ["Enter", "open"], ["x", "select"], ["s", "save the view"]]],
   ["A run", [["a", "answer or settle"], ["p", "pause"], ["r", "resume or retry"], ["c", "cancel"], ["f", "fork"], ["[ ]", "tabs"], ["y", "copy the command"]]],
   ["Timeline", [["j k", "next, previous call"], ["← →", "fold, unfold"], ["n N", "next, previous trouble"], ["z", "fit"]]],
   ["Anywhere", [["?", "these keys"], ["Esc", "close, let go"]]],
@@ -14,11 +14,10 @@ export const KEYS = [
 export function showKeys() {
   openDialog("Keys", "info", (update, close) => [
     h(
-      "div",
-      { class: "keys" },
-      KEYS.map(([title, keys]) => h("section", null, h("h3", null, title), h("dl", null, keys.map(([key, about]) => h("div", null, h("dt", null, key.split(" ").map((each) => h("kbd", null, each))), h("dd", null, about)))))),
+      "div.keys",
+      KEYS.map(([title, keys]) => h("section", h("h3", title), h("dl", keys.map(([key, about]) => h("div", h("dt", key.split(" ").map((each) => h("kbd", each))), h("dd", about)))))),
     ),
-    h("footer", null, h("button", { type: "button", class: "button", autofocus: "", on: { click: close } }, "Close")),
+    h("footer", h("button.button", { autofocus: "", click: close }, "Close")),
   ]);
 }
 

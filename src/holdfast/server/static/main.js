@@ -36,14 +36,14 @@ function pageOf({ parts }) {
 function nowhere() {
   return {
     title: () => "Nothing here",
-    draw: () => [h("h1", { class: "unseen" }, "Nothing here"), empty("search", "There is no such page", location.pathname, button("To the overview", () => go(to())))],
+    draw: () => [h("h1.unseen", "Nothing here"), empty("search", "There is no such page", location.pathname, button("To the overview", () => go(to())))],
   };
 }
 
 function show(shell, { scroll }) {
   page?.close();
   fill(shell.main);
-  const root = h("div", { class: "page" });
+  const root = h("div.page");
   shell.main.replaceChildren(root);
   page = new Page(root, shell);
   shell.page = page;
@@ -91,7 +91,7 @@ function askToSignIn(why) {
   if (isAsking) return;
   isAsking = true;
   const state = { token: "", problem: null };
-  const box = h("div", { class: "door" });
+  const box = h("div.door");
   const enter = async (event) => {
     event.preventDefault();
     try {
@@ -109,11 +109,11 @@ function askToSignIn(why) {
         "form",
         { on: { submit: enter } },
         icon("anchor"),
-        h("h1", null, "Holdfast"),
-        h("p", null, why, " Open the address that `holdfast console` printed, or give a token."),
-        h("label", { class: "field" }, h("span", null, "Token"), h("input", { type: "password", autocomplete: "current-password", autofocus: "", value: state.token, on: { input: (event) => (state.token = event.target.value) } })),
-        state.problem && h("p", { class: "error", role: "alert" }, state.problem.message),
-        h("button", { class: "button primary", type: "submit" }, "Sign in"),
+        h("h1", "Holdfast"),
+        h("p", why, " Open the address that `holdfast console` printed, or give a token."),
+        h("label.field", h("span", "Token"), h("input", { type: "password", autocomplete: "current-password", autofocus: "", value: state.token, on: { input: (event) => (state.token = event.target.value) } })),
+        state.problem && h("p.error", { role: "alert" }, state.problem.message),
+        h("button.button.primary", { type: "submit" }, "Sign in"),
       ),
     );
   document.body.replaceChildren(document.querySelector(".sprite") ?? "", box);

@@ -15,10 +15,15 @@ const GROUPS = [
   [["threads", "Threads", "thread"], ["integrity", "Integrity", "shield"]],
 ];
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+let wanted = "auto";
+
 /** Light, dark, or as the system has it. */
-export function applyTheme(wanted) {
-  document.documentElement.dataset.theme = wanted;
+export function applyTheme(theme = wanted) {
+  wanted = theme;
+  document.documentElement.dataset.theme = wanted !== "auto" ? wanted : dark.matches ? "dark" : "light";
 }
+dark.addEventListener("change", () => applyTheme());
 
 export class Shell {
   constructor(person, isReadOnly) {
@@ -31,14 +36,14 @@ export class Shell {
     this.message = null;
     this.theme = stored("hf-theme") || "auto";
     applyTheme(this.theme);
-    this.skip = h("a", { class: "skip", href: "#main", on: { click: (event) => (event.preventDefault(), this.main.focus()) } }, "To the content");
-    this.rail = h("nav", { class: "rail", "aria-label": "Pages" });
-    this.top = h("header", { class: "top" });
-    this.notice = h("div", { class: "notice" });
+    this.skip = h("a.skip", { href: "#main", click: (event) => (event.preventDefault(), this.main.focus()) }, "To the content");
+    this.rail = h("nav.rail", { label: "Pages" });
+    this.top = h("header.top");
+    this.notice = h("div.notice");
     this.main = h("main", { id: "main", tabindex: "-1" });
-    this.below = h("nav", { class: "below", "aria-label": "Pages, short" });
-    this.toast = h("div", { class: "toast", role: "status", "aria-live": "polite" });
-    document.body.append(this.skip, this.rail, h("div", { class: "column" }, this.top, this.notice, this.main), this.below, this.toast);
+    this.below = h("nav.below", { label: "Pages, short" });
+    this.toast = h("div.toast", { role: "status", "aria-live": "polite" });
+    document.body.append(this.skip, this.rail, h("div.column", this.top, this.notice, this.main), this.below, this.toast);
     announceBy((text, kind) => this.announce(text, kind));
     this.overview = new Reading("/overview", null, () => (this.draw(), this.page?.update()));
     for (const event of ["run", "question", "gone", "workers", "resync", "back"]) live.on(event, () => this.overview.again());
@@ -79,33 +84,31 @@ export class Shell {
     document.title = `${sum}${brief(this.title, 80)} · Holdfast`;
     fill(
       this.rail,
-      h("a", { class: "brand", href: to() }, icon("anchor"), "holdfast"),
-      GROUPS.map((group) => h("div", { class: "group" }, group.map((each) => this.entry(each, numbers)))),
+      h("a.brand", { href: to() }, icon("anchor"), "holdfast"),
+      GROUPS.map((group) => h("div.group", group.map((each) => this.entry(each, numbers)))),
       h(
-        "div",
-        { class: "foot" },
-        this.store && h("p", null, this.store.kind === "sqlite" ? "SQLite" : "PostgreSQL", `, ${this.store.durability} durability`),
-        h("p", null, `${this.person.name}, ${this.isReadOnly ? "reading only" : this.person.role}`),
+        "div.foot",
+        this.store && h("p", this.store.kind === "sqlite" ? "SQLite" : "PostgreSQL", `, ${this.store.durability} durability`),
+        h("p", `${this.person.name}, ${this.isReadOnly ? "reading only" : this.person.role}`),
         h(
-          "div",
-          { class: "row" },
+          "div.row",
           iconButton(this.isDark ? "moon" : "sun", `Colours: ${this.theme}`, () => this.turn()),
-          h("button", { type: "button", class: "text-button", title: "Times in UTC, or of this place", "aria-pressed": usesLocalTime() ? "true" : "false", on: { click: () => this.turnTime() } }, usesLocalTime() ? "local time" : "UTC"),
-          h("button", { type: "button", class: "text-button", on: { click: showKeys } }, h("kbd", null, "?"), " keys"),
+          h("button.text-button", { title: "Times in UTC, or of this place", "aria-pressed": usesLocalTime() ? "true" : "false", click: () => this.turnTime() }, usesLocalTime() ? "local time" : "UTC"),
+          h("button.text-button", { click: showKeys }, h("kbd", "?"), " keys"),
         ),
       ),
     );
     const [first, ...rest] = this.crumbs;
     fill(
       this.top,
-      h("div", { class: "crumbs" }, rest.length ? [h("a", { href: first[1] }, first[0]), h("span", { "aria-hidden": "true" }, "/"), h("span", { class: "mono" }, brief(rest.at(-1)[0], 60))] : h("span", null, this.crumbs[0]?.[0] ?? this.title)),
-      h("button", { type: "button", class: "search", on: { click: () => this.search() } }, icon("search"), h("span", null, "Search or go to…"), h("kbd", null, "/")),
+      h("div.crumbs", rest.length ? [h("a", { href: first[1] }, first[0]), h("span", { "aria-hidden": "true" }, "/"), h("span.mono", brief(rest.at(-1)[0], 60))] : h("span", this.crumbs[0]?.[0] ?? this.title)),
+      h("button.search", { label: "Search or go to", click: () => this.search() }, icon("search"), h("span", "Search or go to…"), h("kbd", "/")),
       h("span", { class: `live ${live.state.isLive ? "on" : live.state.isFirst ? "first" : "off"}` }, h("i"), h("span", { "aria-live": "polite" }, live.state.isLive ? "live" : live.state.isFirst ? "…" : "not live")),
     );
     fill(
       this.below,
       GROUPS[0].map((each) => this.entry(each, numbers)),
-      h("button", { type: "button", on: { click: () => this.more() } }, icon("more"), h("span", null, "More")),
+      h("button", { click: () => this.more() }, icon("more"), h("span", "More")),
     );
     this.drawNotice();
   }
@@ -117,10 +120,9 @@ export class Shell {
     fill(
       this.notice,
       h(
-        "div",
-        { class: "banner warn" },
+        "div.banner.warn",
         icon("cut_off"),
-        h("div", { class: "grow" }, h("strong", null, `Not live since ${clock(since)}.`), " The console cannot reach its server; what you see is from then. ", h("span", { class: "num" }, nextAt ? `It tries again in ${wait} s.` : "It tries again now.")),
+        h("div.grow", h("strong", `Not live since ${clock(since)}.`), " The console cannot reach its server; what you see is from then. ", h("span.num", nextAt ? `It tries again in ${wait} s.` : "It tries again now.")),
         button("Now", () => live.again(), { kind: "small" }),
       ),
     );
@@ -129,7 +131,7 @@ export class Shell {
   entry([name, word, glyph], numbers) {
     const number = numbers[name];
     const isHere = this.here === name;
-    return h("a", { key: name, href: to(...(name === "overview" ? [] : [name])), class: isHere ? "here" : null, "aria-current": isHere ? "page" : null }, icon(glyph), h("span", null, word), number ? h("b", { class: `number-${name}` }, String(number), h("span", { class: "unseen" }, name === "runs" ? " unfinished" : " open")) : null);
+    return h("a", { key: name, href: to(...(name === "overview" ? [] : [name])), class: isHere ? "here" : null, "aria-current": isHere ? "page" : null }, icon(glyph), h("span", word), number ? h("b", { class: `number-${name}` }, String(number), h("span.unseen", name === "runs" ? " unfinished" : " open")) : null);
   }
 
   announce(text, kind) {
@@ -139,7 +141,7 @@ export class Shell {
   }
 
   get isDark() {
-    return this.theme === "dark" || (this.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+    return this.theme === "dark" || (this.theme === "auto" && dark.matches);
   }
 
   turn() {
@@ -158,9 +160,9 @@ export class Shell {
 
   more() {
     openDialog("More", "more", (update, close) => [
-      h("div", { class: "menu" }, GROUPS.slice(1).flat().map(([name, word, glyph]) => h("a", { key: name, href: to(name), on: { click: close } }, icon(glyph), word))),
-      h("div", { class: "menu" }, button(`Colours: ${this.isDark ? "dark" : "light"}`, () => (this.turn(), update()), { glyph: this.isDark ? "moon" : "sun" }), button(usesLocalTime() ? "Times: local" : "Times: UTC", () => (this.turnTime(), update()), { glyph: "sleeping" })),
-      h("footer", null, button("Close", close)),
+      h("div.menu", GROUPS.slice(1).flat().map(([name, word, glyph]) => h("a", { key: name, href: to(name), click: close }, icon(glyph), word))),
+      h("div.menu", button(`Colours: ${this.isDark ? "dark" : "light"}`, () => (this.turn(), update()), { glyph: this.isDark ? "moon" : "sun" }), button(usesLocalTime() ? "Times: local" : "Times: UTC", () => (this.turnTime(), update()), { glyph: "sleeping" })),
+      h("footer", button("Close", close)),
     ]);
   }
 
@@ -198,8 +200,8 @@ export class Shell {
         update();
       };
       return [
-        h("label", { class: "field" }, h("span", { class: "unseen" }, "What"), h("input", { type: "search", autofocus: "", placeholder: "the beginning of a run id, a filter, a page", value: state.text, on: { input: type, keydown: press }, role: "combobox", "aria-expanded": "true", "aria-controls": "found", "aria-activedescendant": `found-${state.at}` })),
-        h("div", { class: "menu", id: "found", role: "listbox", "aria-label": "Found" }, found.map((each, n) => h("button", { type: "button", key: each.to, id: `found-${n}`, role: "option", tabindex: "-1", "aria-selected": n === state.at ? "true" : "false", on: { click: () => open(each) } }, icon(each.glyph), h("span", { class: "grow" }, brief(each.word, 90)), each.about && h("span", { class: "quiet" }, each.about)))),
+        h("label.field", h("span.unseen", "What"), h("input", { type: "search", autofocus: "", placeholder: "the beginning of a run id, a filter, a page", value: state.text, on: { input: type, keydown: press }, role: "combobox", "aria-expanded": "true", "aria-controls": "found", "aria-activedescendant": `found-${state.at}` })),
+        h("div.menu", { id: "found", role: "listbox", label: "Found" }, found.map((each, n) => h("button", { key: each.to, id: `found-${n}`, role: "option", tabindex: "-1", "aria-selected": n === state.at ? "true" : "false", click: () => open(each) }, icon(each.glyph), h("span.grow", brief(each.word, 90)), each.about && h("span.quiet", each.about)))),
       ];
     }, { kind: "palette" });
   }

@@ -1,6 +1,7 @@
 // Parts that pages are made of.
 
 import { brief, clean, fill, h, icon } from "./dom.js";
+import { to } from "./router.js";
 import { when } from "./words.js";
 
 // status: shape, word and colour, never colour alone
@@ -22,7 +23,7 @@ export function standing(run) {
 export function chip(kind, word = WORDS[kind] ?? kind) {
   const known = kind in WORDS ? kind : "other";
   const shape = known === "asks" ? "waiting" : known;
-  return h("span", { class: `status status-${known}${LOUD.has(known) ? " loud" : ""}` }, icon(shape), h("span", null, word));
+  return h("span", { class: `status status-${known}${LOUD.has(known) ? " loud" : ""}` }, icon(shape), h("span", word));
 }
 
 export function statusOf(run) {
@@ -34,27 +35,37 @@ export function statusOf(run) {
 export function button(label, act, { kind = "", glyph = "", title = null, isOff = false, keys = null } = {}) {
   return h(
     "button",
-    { type: "button", class: `button ${kind}`, title, disabled: isOff, "aria-keyshortcuts": keys, on: { click: act } },
+    { class: `button ${kind}`, title, disabled: isOff, "aria-keyshortcuts": keys, click: act },
     glyph && icon(glyph),
-    label && h("span", null, label),
+    label && h("span", label),
   );
 }
 
 export function iconButton(glyph, label, act, { kind = "" } = {}) {
-  return h("button", { type: "button", class: `icon-button ${kind}`, "aria-label": label, title: label, on: { click: act } }, icon(glyph));
+  return h("button", { class: `icon-button ${kind}`, label: label, title: label, click: act }, icon(glyph));
+}
+
+/** A link to a run, by its id. */
+export function runLink(id, most = 80, kind = "") {
+  return h(`a.mono${kind}`, { href: to("runs", id) }, brief(id, most));
+}
+
+/** What somebody fills in, under its name. */
+export function field(name, ...children) {
+  return h("label.field", { key: name }, h("span", name), children);
 }
 
 /** A choice of a few, one of which holds. */
 export function segments(label, options, chosen, choose) {
   return h(
-    "div",
-    { class: "segments", role: "group", "aria-label": label },
+    "div.segments",
+    { role: "group", label: label },
     options.map(([value, word, number]) =>
       h(
         "button",
-        { type: "button", key: value, "aria-pressed": value === chosen ? "true" : "false", on: { click: () => choose(value) } },
+        { key: value, "aria-pressed": value === chosen ? "true" : "false", click: () => choose(value) },
         word,
-        number !== undefined && number !== null ? h("b", null, String(number)) : null,
+        number !== undefined && number !== null ? h("b", String(number)) : null,
       ),
     ),
   );
@@ -86,10 +97,9 @@ export async function copy(text, what = "Copied.") {
 export function commandLine(text) {
   const shown = brief(text, 2000);
   return h(
-    "div",
-    { class: "command" },
-    h("span", { class: "prompt", "aria-hidden": "true" }, "$"),
-    h("code", { tabindex: "0", "aria-label": `command: ${brief(text, 300)}` }, shown),
+    "div.command",
+    h("span.prompt", { "aria-hidden": "true" }, "$"),
+    h("code", { tabindex: "0", label: `command: ${brief(text, 300)}` }, shown),
     iconButton("copy", "Copy the command", () => copy(text, "Command copied.")),
   );
 }
@@ -97,24 +107,28 @@ export function commandLine(text) {
 // frames
 
 export function head(title, about = null, ...actions) {
-  return h("header", { class: "head" }, h("h1", null, title), about && h("p", { class: "quiet" }, about), h("div", { class: "actions" }, actions));
+  return h("header.head", h("h1", title), about && h("p.quiet", about), h("div.actions", actions));
 }
 
 export function card(title, about, ...children) {
-  return h("section", { class: "card" }, title && h("header", null, h("h2", null, title), about && h("span", { class: "quiet" }, about)), children);
+  return h("section.card", title && h("header", h("h2", title), about && h("span.quiet", about)), children);
 }
 
 export function banner(kind, glyph, strong, text, ...more) {
-  return h("div", { class: `banner ${kind}`, role: kind === "bad" ? "alert" : null }, icon(glyph), h("div", { class: "grow" }, h("strong", null, strong), " ", text), more);
+  return h("div", { class: `banner ${kind}`, role: kind === "bad" ? "alert" : null }, icon(glyph), h("div.grow", h("strong", strong), " ", text), more);
 }
 
 export function empty(glyph, title, text, ...more) {
-  return h("div", { class: "empty" }, icon(glyph), h("h2", null, title), text && h("p", null, text), more);
+  return h("div.empty", icon(glyph), h("h2", title), text && h("p", text), more);
+}
+
+export function emptyCard(...told) {
+  return h("div.card", empty(...told));
 }
 
 /** Lines that come after a moment in which nothing has come. */
 export function skeleton(rows = 6) {
-  return h("div", { class: "skeleton", "aria-busy": "true", "aria-label": "Loading" }, Array.from({ length: rows }, () => h("div", null, h("i"), h("i"), h("i"))));
+  return h("div.skeleton", { role: "progressbar", "aria-busy": "true", label: "Loading" }, Array.from({ length: rows }, () => h("div", h("i"), h("i"), h("i"))));
 }
 
 /** What is told when something cannot be read. */
@@ -133,26 +147,26 @@ export function shown(reading, draw, { rows = 6 } = {}) {
 }
 
 export function facts(pairs, kind = "") {
-  return h("dl", { class: `facts ${kind}` }, pairs.filter(Boolean).map(([name, value]) => h("div", { key: name }, h("dt", null, name), h("dd", null, value))));
+  return h("dl", { class: `facts ${kind}` }, pairs.filter(Boolean).map(([name, value]) => h("div", { key: name }, h("dt", name), h("dd", value))));
 }
 
 export function meter(done, total, label) {
   const share = total > 0 ? Math.max(0, Math.min(1, done / total)) : 0;
-  return h("span", { class: "meter", role: "img", "aria-label": label ?? `${done} of ${total}` }, h("i", { style: { width: `${(share * 100).toFixed(1)}%` } }));
+  return h("span.meter", { role: "img", label: label ?? `${done} of ${total}` }, h("i", { style: { width: `${(share * 100).toFixed(1)}%` } }));
 }
 
 /** A table whose cells know their heading, so that a phone can show them as lines. */
-export function table(label, columns, rows, { kind = "" } = {}) {
+export function table(label, given, rows, { kind = "" } = {}) {
+  const columns = given.map((column) => (typeof column === "string" ? { name: column } : column));
   return h(
     "div",
     { class: `card table ${kind}` },
     h(
       "table",
-      { "aria-label": label },
-      h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.kind ?? null }, column.name || h("span", { class: "unseen" }, column.label ?? "acts"))))),
+      { label: label },
+      h("thead", h("tr", columns.map((column) => h("th", { scope: "col", class: column.kind ?? null }, column.name || h("span.unseen", column.label ?? "acts"))))),
       h(
         "tbody",
-        null,
         rows.map((row) =>
           h("tr", { key: row.key, "data-row": row.isRow === false ? null : "", tabindex: row.isRow === false ? null : "-1" }, row.cells.map((cell, at) => h("td", { class: columns[at].kind ?? null, "data-name": columns[at].name || null }, cell))),
         ),
@@ -171,25 +185,25 @@ export function tabs(label, items, chosen, choose) {
     requestAnimationFrame(() => document.getElementById(`tab-${items[at][0]}`)?.focus());
   };
   return h(
-    "div",
-    { class: "tabs", role: "tablist", "aria-label": label, on: { keydown: move } },
+    "div.tabs",
+    { role: "tablist", label: label, on: { keydown: move } },
     items.map(([name, word, number]) =>
       h(
         "button",
-        { key: name, id: `tab-${name}`, type: "button", role: "tab", "aria-selected": name === chosen ? "true" : "false", tabindex: name === chosen ? "0" : "-1", on: { click: () => choose(name) } },
+        { key: name, id: `tab-${name}`, type: "button", role: "tab", "aria-selected": name === chosen ? "true" : "false", tabindex: name === chosen ? "0" : "-1", click: () => choose(name) },
         word,
-        number === null || number === undefined ? null : h("b", null, String(number)),
+        number === null || number === undefined ? null : h("b", String(number)),
       ),
     ),
   );
 }
 
 export function steps(items) {
-  return h("ol", { class: "steps" }, items.filter(Boolean).map(({ glyph, text, at, kind }, n) => h("li", { key: `${n}`, class: kind ?? null }, icon(glyph), h("span", { class: "grow" }, text), h("span", { class: "quiet num" }, at))));
+  return h("ol.steps", items.filter(Boolean).map(({ glyph, text, at, kind }, n) => h("li", { key: `${n}`, class: kind ?? null }, icon(glyph), h("span.grow", text), h("span.quiet.num", at))));
 }
 
 export function since(at) {
-  return h("span", { class: "quiet" }, when(at));
+  return h("span.quiet", when(at));
 }
 
 // dialogs
@@ -204,8 +218,8 @@ export function hasDialog() {
 /** A dialog. `draw(update, close)` makes what is in it; focus goes back to where it was. */
 export function openDialog(title, glyph, draw, { kind = "" } = {}) {
   const before = document.activeElement;
-  const body = h("div", { class: "dialog-body" });
-  const dialog = h("dialog", { class: `dialog ${kind}`, "aria-labelledby": "dialog-title" }, h("header", null, icon(glyph), h("h2", { id: "dialog-title" }, title)), body);
+  const body = h("div.dialog-body");
+  const dialog = h("dialog", { class: `dialog ${kind}`, "aria-labelledby": "dialog-title" }, h("header", icon(glyph), h("h2", { id: "dialog-title" }, title)), body);
   const close = () => dialog.close();
   const update = () => fill(body, draw(update, close));
   dialog.addEventListener("close", () => {
@@ -224,17 +238,17 @@ export function openDialog(title, glyph, draw, { kind = "" } = {}) {
 
 /** One of several ways, with what it means. */
 export function choiceOf(name, { value, word, about }, chosen, choose) {
-  return h("label", { key: value, class: "choice" }, h("input", { type: "radio", name, value, checked: chosen === value, on: { change: () => choose(value) } }), h("span", null, word, h("small", null, about)));
+  return h("label.choice", { key: value }, h("input", { type: "radio", name, value, checked: chosen === value, on: { change: () => choose(value) } }), h("span", word, h("small", about)));
 }
 
 /** Why somebody acts; Enter does it. */
 export function noteField(state, update, act, { isNeeded = false, isFirst = true } = {}) {
   const press = (event) => event.key === "Enter" && (event.preventDefault(), act());
-  return h("label", { class: "field" }, h("span", null, "Note", isNeeded ? h("em", null, " required") : null), h("input", { type: "text", maxlength: "2000", placeholder: "Why; kept in the journal with your name", value: state.note, autofocus: isFirst, on: { input: (event) => ((state.note = event.target.value), update()), keydown: press } }));
+  return h("label.field", h("span", "Note", isNeeded ? h("em", " required") : null), h("input", { type: "text", maxlength: "2000", placeholder: "Why; kept in the journal with your name", value: state.note, autofocus: isFirst, on: { input: (event) => ((state.note = event.target.value), update()), keydown: press } }));
 }
 
 /** An act: what it does, why, its command, and what became of it. */
-export function askAct({ title, glyph, text, choices = null, confirm, isDanger = false, needsNote = false, command, act, done }) {
+export function askAct({ title, glyph, text, choices = null, more = null, confirm, isDanger = false, needsNote = false, command, act, done }) {
   const state = { note: "", choice: choices?.[0]?.value ?? null, isBusy: false, problem: null };
   openDialog(title, glyph, (update, close) => {
     const line = command(state);
@@ -253,18 +267,18 @@ export function askAct({ title, glyph, text, choices = null, confirm, isDanger =
       }
     };
     return [
-      text && h("p", null, text),
+      text && h("p", text),
       choices &&
         h(
-          "fieldset",
-          { class: "choices" },
-          h("legend", { class: "unseen" }, "How"),
+          "fieldset.choices",
+          h("legend.unseen", "How"),
           choices.map((each) => choiceOf("choice", each, state.choice, (value) => ((state.choice = value), update()))),
         ),
-      noteField(state, update, go, { isNeeded: needsNote }),
+      more?.(state),
+      noteField(state, update, go, { isNeeded: needsNote, isFirst: !more }),
       line && commandLine(line),
       state.problem && trouble(state.problem),
-      h("footer", null, button("Leave it", close), button(confirm, go, { kind: isDanger ? "danger" : "primary", isOff: state.isBusy || (needsNote && !state.note.trim()) })),
+      h("footer", button("Leave it", close), button(confirm, go, { kind: isDanger ? "danger" : "primary", isOff: state.isBusy || (needsNote && !state.note.trim()) })),
     ];
   });
 }

@@ -75,7 +75,7 @@ function readable(token) {
 function tokenNode([kind, token]) {
   const shown = token.length > LONGEST ? `${token.slice(0, LONGEST)}… (${bytes(token.length)})` : readable(token);
   const url = kind === "text" ? address(token) : null;
-  if (url) return h("a", { class: "j-text", href: url, target: "_blank", rel: "noopener noreferrer" }, shown);
+  if (url) return h("a.j-text", { href: url, target: "_blank", rel: "noopener noreferrer" }, shown);
   return kind === "mark" ? shown : h("span", { class: `j-${kind}` }, shown);
 }
 
@@ -83,7 +83,7 @@ function tokenNode([kind, token]) {
 export function valueView(title, value, { where = null, isLong = false, of = "" } = {}) {
   if (!value) return null;
   const text = value.json;
-  const box = h("pre", { class: "json", tabindex: "0", role: "region", "aria-label": of ? `${title}, ${of}` : title, own: true });
+  const box = h("pre.json", { tabindex: "0", role: "region", label: of ? `${title}, ${of}` : title, own: true });
   const draw = (most) => {
     const { lines, isCut } = linesOf(text, most);
     box.replaceChildren(
@@ -94,14 +94,13 @@ export function valueView(title, value, { where = null, isLong = false, of = "" 
   if (text === null || text === undefined) box.append("It is large, and stored apart.");
   else draw(isLong ? LINES * 4 : LINES);
   return h(
-    "section",
-    { class: "value", key: `${title}-${hashed(text ?? "")}` },
+    "section.value",
+    { key: `${title}-${hashed(text ?? "")}` },
     h(
       "header",
-      null,
-      h("h3", null, title),
-      value.truncated && h("span", { class: "quiet" }, "cut"),
-      where && value.truncated ? h("a", { class: "icon-button", href: where, download: "", title: "Download all of it", "aria-label": `Download all of ${title.toLowerCase()}` }, "↓") : null,
+      h("h3", title),
+      value.truncated && h("span.quiet", "cut"),
+      where && value.truncated ? h("a.icon-button", { href: where, download: "", title: "Download all of it", label: `Download all of ${title.toLowerCase()}` }, "↓") : null,
       text ? iconButton("copy", `Copy ${title.toLowerCase()}`, () => copy(text)) : null,
     ),
     box,
@@ -125,14 +124,14 @@ export function showTable(text) {
   }
   if (value === undefined) return valueView("Shown", { json: text, truncated: true });
   if (value === null || value === "") return null;
-  if (typeof value !== "object") return h("div", { class: "shown" }, h("p", { class: "prose" }, plainText(value)));
-  return h("dl", { class: "shown" }, Object.entries(value).slice(0, 200).map(([name, each]) => h("div", { key: name }, h("dt", null, name.slice(0, 200)), h("dd", null, inner(each)))));
+  if (typeof value !== "object") return h("div.shown", h("p.prose", plainText(value)));
+  return h("dl.shown", Object.entries(value).slice(0, 200).map(([name, each]) => h("div", { key: name }, h("dt", name.slice(0, 200)), h("dd", inner(each)))));
 }
 
 function inner(value) {
-  if (value === null || typeof value !== "object") return h("span", { class: "prose" }, plainText(value));
-  if (Array.isArray(value)) return h("span", { class: "prose" }, value.slice(0, 50).map(plainText).join("; "));
-  return Object.entries(value).slice(0, 50).map(([name, each]) => h("span", { class: "pair", key: name }, h("b", null, name.slice(0, 200)), " ", plainText(each)));
+  if (value === null || typeof value !== "object") return h("span.prose", plainText(value));
+  if (Array.isArray(value)) return h("span.prose", value.slice(0, 50).map(plainText).join("; "));
+  return Object.entries(value).slice(0, 50).map(([name, each]) => h("span.pair", { key: name }, h("b", name.slice(0, 200)), " ", plainText(each)));
 }
 
 function plainText(value) {

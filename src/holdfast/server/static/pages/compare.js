@@ -4,7 +4,7 @@ import { at, get } from "../api.js";
 import { brief, h } from "../dom.js";
 import { to } from "../router.js";
 import { Calls } from "../timeline/calls.js";
-import { empty, head, statusOf, table, trouble } from "../ui.js";
+import { emptyCard, head, runLink, statusOf, table, trouble } from "../ui.js";
 import { length, money } from "../words.js";
 
 export function compare(page) {
@@ -25,17 +25,17 @@ export function compare(page) {
   };
   load("a");
   load("b");
-  const picker = (side, word) => h("label", { class: "field" }, h("span", null, word), h("input", { type: "text", class: "mono", spellcheck: "false", placeholder: "the id of a run", value: page.params.get(side) ?? "", on: { change: (event) => (page.param({ [side]: event.target.value.trim() }), load(side)) } }));
+  const picker = (side, word) => h("label.field", h("span", word), h("input", { type: "text", class: "mono", spellcheck: "false", placeholder: "the id of a run", value: page.params.get(side) ?? "", on: { change: (event) => (page.param({ [side]: event.target.value.trim() }), load(side)) } }));
   const draw = () => {
     const { a, b } = sides;
     const broken = [a, b].filter((each) => each?.problem).map((each) => trouble(each.problem));
-    if (broken.length || !a?.run || !b?.run) return broken.length ? broken : h("div", { class: "card" }, empty("fork", "Choose two runs", "Their calls are laid side by side by their keys."));
+    if (broken.length || !a?.run || !b?.run) return broken.length ? broken : emptyCard("fork", "Choose two runs", "Their calls are laid side by side by their keys.");
     const keys = [...new Set([...a.calls.list, ...b.calls.list].map((call) => call.key))].slice(0, 2000);
-    const cell = (call) => (call ? [h("span", { class: call.status === "failed" ? "bad" : null }, call.status), " ", h("span", { class: "quiet" }, length(call.took / 1000), " ", money(call.cost))] : h("span", { class: "quiet" }, "–"));
+    const cell = (call) => (call ? [h("span", { class: call.status === "failed" ? "bad" : null }, call.status), " ", h("span.quiet", length(call.took / 1000), " ", money(call.cost))] : h("span.quiet", "–"));
     return [
-      h("div", { class: "columns even" }, [a, b].map(({ run }) => h("section", { class: "card inset" }, h("header", { class: "row wrap" }, statusOf(run), h("a", { class: "mono", href: to("runs", run.id) }, brief(run.id, 80))), h("p", { class: "quiet" }, `${run.calls.steps} steps, ${run.calls.effects} effects, ${money(run.usage.cost) || "no cost"}`)))),
-      table("Calls", [{ name: "Call" }, { name: brief(a.run.id, 40) }, { name: brief(b.run.id, 40) }], keys.map((key) => ({ key, cells: [h("span", { class: "mono cut" }, brief(key, 120)), cell(a.calls.byKey.get(key)), cell(b.calls.byKey.get(key))] }))),
+      h("div.columns.even", [a, b].map(({ run }) => h("section.card.inset", h("header.row.wrap", statusOf(run), runLink(run.id, 80)), h("p.quiet", `${run.calls.steps} steps, ${run.calls.effects} effects, ${money(run.usage.cost) || "no cost"}`)))),
+      table("Calls", ["Call", brief(a.run.id, 40), brief(b.run.id, 40)], keys.map((key) => ({ key, cells: [h("span.mono.cut", brief(key, 120)), cell(a.calls.byKey.get(key)), cell(b.calls.byKey.get(key))] }))),
     ];
   };
-  return { title: () => "Compare", crumbs: () => [["Runs", to("runs")], ["compare", ""]], draw: () => [head("Compare two runs"), h("div", { class: "columns even" }, picker("a", "One run"), picker("b", "Another")), draw()] };
+  return { title: () => "Compare", crumbs: () => [["Runs", to("runs")], ["compare", ""]], draw: () => [head("Compare two runs"), h("div.columns.even", picker("a", "One run"), picker("b", "Another")), draw()] };
 }

@@ -4,7 +4,7 @@ import { at, newKey, post } from "../api.js";
 import { mayAct } from "../acts.js";
 import { brief, h, icon } from "../dom.js";
 import { go, to } from "../router.js";
-import { banner, button, choiceOf, commandLine, noteField, openDialog, say, skeleton, trouble } from "../ui.js";
+import { banner, button, choiceOf, commandLine, field, noteField, openDialog, say, skeleton, trouble } from "../ui.js";
 import { command, count, noted } from "../words.js";
 
 const SOON_MS = 250;
@@ -46,9 +46,9 @@ export function forkDialog(shell, run, { call = null, turn = 0, turns = 0 } = {}
   const wanted = () => {
     const seqs = call?.records.map((each) => each.seq) ?? [];
     const place = { anew: Math.min(...seqs) - 1, behind: Math.max(...seqs), other: Math.max(...seqs), record: Number(state.at) }[state.way];
-    const results = state.way === "anew" ? pairs("") : pairs(state.results);
-    const sets = state.way === "turn" ? pairs(state.sets) : pairs("");
     const isTurn = state.way === "turn";
+    const results = pairs(state.way === "anew" ? "" : state.results);
+    const sets = pairs(isTurn ? state.sets : "");
     const number = isTurn ? Number(state.turn) : place;
     const isNumber = state.way === "last" || (Number.isInteger(number) && number > 0);
     return {
@@ -82,7 +82,7 @@ export function forkDialog(shell, run, { call = null, turn = 0, turns = 0 } = {}
   };
   const typed = (name) => ({ input: (event) => changed(name, event.target.value) });
   const lines = (name, word, about, problem) =>
-    h("label", { class: "field", key: name }, h("span", null, word, h("em", null, " one a line")), h("textarea", { rows: "2", class: "mono", spellcheck: "false", "aria-invalid": problem ? "true" : null, value: state[name], on: typed(name) }), h("small", { class: problem ? "error" : null }, problem ?? about));
+    h("label.field", { key: name }, h("span", word, h("em", " one a line")), h("textarea", { rows: "2", class: "mono", spellcheck: "false", "aria-invalid": problem ? "true" : null, value: state[name], on: typed(name) }), h("small", { class: problem ? "error" : null }, problem ?? about));
 
   const dialog = openDialog(`Fork ${brief(run.id, 60)}`, "fork", (update, close) => {
     const { body, sets, results, problem } = wanted();
@@ -102,17 +102,17 @@ export function forkDialog(shell, run, { call = null, turn = 0, turns = 0 } = {}
     };
     const place = { record: ["at", "Record"], turn: ["turn", "Turn"] }[state.way];
     return [
-      h("p", null, "A new run that begins with what this one had done by a point. This one stays as it is."),
-      h("fieldset", { class: "choices" }, h("legend", null, "Where it begins"), ways.map(([value, word, about]) => choiceOf("way", { value, word, about }, state.way, (way) => changed("way", way)))),
-      place && h("label", { class: "field", key: place[0] }, h("span", null, place[1]), h("input", { type: "text", inputmode: "numeric", class: "narrow", "aria-invalid": problem === "It takes a whole number." ? "true" : null, value: state[place[0]], on: typed(place[0]) }), h("small", null, state.way === "turn" ? `1 to ${turns}` : `1 to ${run.records}, as the journal numbers them`)),
+      h("p", "A new run that begins with what this one had done by a point. This one stays as it is."),
+      h("fieldset.choices", h("legend", "Where it begins"), ways.map(([value, word, about]) => choiceOf("way", { value, word, about }, state.way, (way) => changed("way", way)))),
+      place && h("label.field", { key: place[0] }, h("span", place[1]), h("input", { type: "text", inputmode: "numeric", class: "narrow", "aria-invalid": problem === "It takes a whole number." ? "true" : null, value: state[place[0]], on: typed(place[0]) }), h("small", state.way === "turn" ? `1 to ${turns}` : `1 to ${run.records}, as the journal numbers them`)),
       state.way === "turn" ? lines("sets", "Another state", "PATH=JSON: history.0.text=\"hello\"", sets.problem) : null,
       state.way === "anew" ? null : lines("results", "Other results", "KEY=JSON, of calls that are kept: search#1=[]", results.problem),
       preflight(state, problem),
-      h("details", { class: "also" }, h("summary", null, "Its id and thread"), h("div", { class: "columns even" }, h("label", { class: "field" }, h("span", null, "Id"), h("input", { type: "text", maxlength: "200", placeholder: "made up, if none is given", value: state.id, on: typed("id") })), h("label", { class: "field" }, h("span", null, "Thread"), h("input", { type: "text", maxlength: "200", placeholder: "one of its own", value: state.thread, on: typed("thread") })))),
+      h("details.also", h("summary", "Its id and thread"), h("div.columns.even", field("Id", h("input", { type: "text", maxlength: "200", placeholder: "made up, if none is given", value: state.id, on: typed("id") })), field("Thread", h("input", { type: "text", maxlength: "200", placeholder: "one of its own", value: state.thread, on: typed("thread") })))),
       noteField(state, update, make, { isFirst: false }),
       commandLine(command("fork", run.id, body.at ? ["--at", body.at] : null, body.turn ? ["--turn", body.turn] : null, results.words.flatMap((each) => ["--result", each]), sets.words.flatMap((each) => ["--set", each]), state.id ? ["--id", state.id] : null, state.thread ? ["--thread", state.thread] : null, noted(state.note))),
       state.problem && trouble(state.problem),
-      h("footer", null, button("Leave it", close), button("Fork the run", make, { kind: "primary", isOff: state.isBusy || state.isLooking || Boolean(problem) || !state.plan })),
+      h("footer", button("Leave it", close), button("Fork the run", make, { kind: "primary", isOff: state.isBusy || state.isLooking || Boolean(problem) || !state.plan })),
     ];
   }, { kind: "wide" });
   look();
@@ -121,24 +121,23 @@ export function forkDialog(shell, run, { call = null, turn = 0, turns = 0 } = {}
 /** What the fork would be: what answers from the journal, what happens again, what is not copied. */
 function preflight(state, problem) {
   const { plan } = state;
-  if (!plan) return state.problem || problem ? null : h("section", { class: "preflight" }, skeleton(3));
+  if (!plan) return state.problem || problem ? null : h("section.preflight", skeleton(3));
   const keys = (calls) => calls.map((call) => call.key ?? call);
   const open = keys(plan.not_copied);
   const rest = keys(plan.again).filter((key) => !plan.effects_again.includes(key) && !open.includes(key));
   return h(
-    "section",
-    { class: "preflight", "aria-label": "What it would be", "aria-busy": state.isLooking ? "true" : null },
-    h("p", null, brief(plan.sentences[0], 400)),
+    "section.preflight",
+    { label: "What it would be", "aria-busy": state.isLooking ? "true" : null },
+    h("p", brief(plan.sentences[0], 400)),
     plan.effects_again.length ? banner("warn", "effect", `${outward(plan)} would happen again`, [`if the code comes to ${plan.effects_again.length === 1 ? "it" : "them"}, with other keys: `, listed(plan.effects_again)]) : null,
     h(
-      "ul",
-      { class: "lines" },
-      part("done", plan.replays.length, "answer from the journal", "answers from the journal", keys(plan.replays)),
-      part("fork", plan.changed.length, "have another result", "has another result", plan.changed),
-      part("back", rest.length, "of the original came later and run again", "of the original came later and runs again", rest),
-      part("queued", open.length, "were open there and begin anew", "was open there and begins anew", open),
-      part("receive", plan.unread.length, "sent to the original are not copied", "sent to the original is not copied", plan.unread.map((each) => each.name || each.kind), "message"),
-      part("child", plan.children.length, "that it started stay the original's", "that it started stays the original's", plan.children, "run"),
+      "ul.lines",
+      part("done", keys(plan.replays), "answered from the journal"),
+      part("fork", plan.changed, "with another result"),
+      part("back", rest, "that came later, done again"),
+      part("queued", open, "open there, begun anew"),
+      part("receive", plan.unread.map((each) => each.name || each.kind), "to the original, not copied", "message"),
+      part("child", plan.children, "started by it, left to the original", "run"),
       plan.effects_again.length ? null : h("li", { key: "none" }, icon("shield"), "No effect would happen again."),
     ),
   );
@@ -151,12 +150,12 @@ function outward(plan) {
   return [kinds.length > children ? count(kinds.length - children, "effect") : "", children ? count(children, "child run") : ""].filter(Boolean).join(" and ");
 }
 
-function part(glyph, number, many, single, keys, noun = "call") {
-  if (!number) return null;
-  const told = [icon(glyph), h("span", null, h("strong", null, count(number, noun)), ` ${number === 1 ? single : many}`)];
-  return h("li", { key: glyph }, number > FEW ? h("details", { class: "grow" }, h("summary", null, told), h("p", { class: "quiet" }, listed(keys))) : [told, h("span", { class: "quiet cut end" }, listed(keys))]);
+function part(glyph, keys, text, noun = "call") {
+  if (!keys.length) return null;
+  const told = [icon(glyph), h("span", h("strong", count(keys.length, noun)), ` ${text}`)];
+  return h("li", { key: glyph }, keys.length > FEW ? h("details.grow", h("summary", told), h("p.quiet", listed(keys))) : [told, h("span.quiet.cut.end", listed(keys))]);
 }
 
 function listed(keys) {
-  return [h("span", { class: "mono" }, keys.slice(0, MOST).map((key) => brief(key, 100)).join(", ")), keys.length > MOST ? ` and ${count(keys.length - MOST, "more", "more")}` : null];
+  return [h("span.mono", keys.slice(0, MOST).map((key) => brief(key, 100)).join(", ")), keys.length > MOST ? ` and ${count(keys.length - MOST, "more", "more")}` : null];
 }

@@ -3,7 +3,7 @@
 import { at, get, post } from "../api.js";
 import { brief, h, icon } from "../dom.js";
 import { to } from "../router.js";
-import { banner, button, card, commandLine, empty, facts, head, meter, shown, statusOf } from "../ui.js";
+import { banner, button, card, commandLine, empty, facts, head, meter, runLink, shown, statusOf } from "../ui.js";
 import { amount, clock, command } from "../words.js";
 
 export function integrity(page) {
@@ -44,34 +44,32 @@ export function integrity(page) {
   const about = (data) =>
     facts([
       ["store", data.kind === "sqlite" ? "SQLite" : "PostgreSQL"],
-      ["durability", data.durability === "full" ? "full: what was acknowledged is on disk" : h("strong", null, `${data.durability}: less than full`)],
+      ["durability", data.durability === "full" ? "full: what was acknowledged is on disk" : h("strong", `${data.durability}: less than full`)],
       ["schema", String(data.schema)],
       ["holdfast", data.holdfast],
-      ["trouble", data.trouble ? h("strong", { class: "bad" }, brief(data.trouble, 400)) : "none"],
+      ["trouble", data.trouble ? h("strong.bad", brief(data.trouble, 400)) : "none"],
     ]);
   return {
     title: () => "Integrity",
-    crumbs: () => [["Integrity", to("integrity")]],
+   
     draw: () => [
       head("Integrity", "Every record is linked to the one before by its hash; every row carries a digest."),
       h(
-        "div",
-        { class: "columns even" },
-        card("Store", null, shown(store, about, { rows: 4 }), h("div", { class: "inset" }, commandLine("holdfast doctor"))),
+        "div.columns.even",
+        card("Store", null, shown(store, about, { rows: 4 }), h("div.inset", commandLine("holdfast doctor"))),
         card(
           "Verify",
           state.at ? `checked at ${clock(state.at)}` : null,
           h(
-            "div",
-            { class: "inset" },
-            state.isBusy ? h("p", null, meter(state.done, state.total), ` ${amount(state.done)} of ${amount(state.total)} runs, ${amount(state.records)} records `, button("Stop", () => (state.isStopped = true), { kind: "small" })) : state.at ? h("p", { class: state.bad.length ? "bad" : "good" }, icon(state.bad.length ? "quarantined" : "shield"), ` ${amount(state.done)} runs, ${amount(state.records)} records: ${state.bad.length ? `${state.bad.length} damaged` : "all fit"}.`) : h("p", null, "Reads every stored byte of the newest 2,000 runs and compares it with the chain."),
-            state.bad.slice(0, 20).map((each) => h("p", { key: each.id }, h("a", { class: "mono", href: to("runs", each.id) }, brief(each.id, 80)), " ", brief(each.why, 300))),
-            h("div", { class: "row" }, button(state.at ? "Verify again" : "Verify", verify, { kind: "primary", isOff: state.isBusy })),
+            "div.inset",
+            state.isBusy ? h("p", meter(state.done, state.total), ` ${amount(state.done)} of ${amount(state.total)} runs, ${amount(state.records)} records `, button("Stop", () => (state.isStopped = true), { kind: "small" })) : state.at ? h("p", { class: state.bad.length ? "bad" : "good" }, icon(state.bad.length ? "quarantined" : "shield"), ` ${amount(state.done)} runs, ${amount(state.records)} records: ${state.bad.length ? `${state.bad.length} damaged` : "all fit"}.`) : h("p", "Reads every stored byte of the newest 2,000 runs and compares it with the chain."),
+            state.bad.slice(0, 20).map((each) => h("p", { key: each.id }, runLink(each.id, 80), " ", brief(each.why, 300))),
+            h("div.row", button(state.at ? "Verify again" : "Verify", verify, { kind: "primary", isOff: state.isBusy })),
             commandLine(command("verify", "--all")),
           ),
         ),
       ),
-      card("Damaged runs", damaged.data ? String(damaged.data.items.length) : null, shown(damaged, (data) => (data.items.length ? h("ul", { class: "lines" }, data.items.map((run) => h("li", { key: run.id }, statusOf(run), h("a", { class: "mono cut", href: to("runs", run.id) }, brief(run.id, 80)), h("span", { class: "quiet cut" }, brief(run.now, 200))))) : empty("shield", "None is known", "A run whose stored data do not fit is quarantined when it is read, and listed here.")), { rows: 2 })),
+      card("Damaged runs", damaged.data ? String(damaged.data.items.length) : null, shown(damaged, (data) => (data.items.length ? h("ul.lines", data.items.map((run) => h("li", { key: run.id }, statusOf(run), runLink(run.id, 80, ".cut"), h("span.quiet.cut", brief(run.now, 200))))) : empty("shield", "None is known", "A run whose stored data do not fit is quarantined when it is read, and listed here.")), { rows: 2 })),
       store.data?.trouble ? banner("bad", "quarantined", "The store has trouble.", brief(store.data.trouble, 500)) : null,
     ],
   };

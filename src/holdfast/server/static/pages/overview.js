@@ -5,7 +5,7 @@ import { brief, h, icon } from "../dom.js";
 import { mayAct } from "../acts.js";
 import { bars, histogram } from "../histogram.js";
 import { to } from "../router.js";
-import { button, card, chip, commandLine, empty, head, meter, say, shown, standing } from "../ui.js";
+import { card, chip, commandLine, empty, head, meter, runLink, say, shown, standing } from "../ui.js";
 import { amount, length, money, relative, short, when } from "../words.js";
 
 const STUCK = ["in_doubt", "quarantined", "blocked", "cut_off"];
@@ -27,17 +27,14 @@ export function overview(page) {
     return [
       tiles(data, needs.length),
       h(
-        "div",
-        { class: "columns" },
+        "div.columns",
         h(
-          "section",
-          { class: "card needs" },
-          h("header", null, h("h2", null, "What needs you"), h("span", { class: "quiet" }, "what is stuck first, then questions by due time")),
-          needs.length ? h("ul", { class: "list" }, needs.map((each) => need(page, each))) : empty("done", "Nothing needs you", "Questions and whatever gets stuck appear here."),
+          "section.card.needs",
+          h("header", h("h2", "What needs you"), h("span.quiet", "what is stuck first, then questions by due time")),
+          needs.length ? h("ul.list", needs.map((each) => need(page, each))) : empty("done", "Nothing needs you", "Questions and whatever gets stuck appear here."),
         ),
         h(
-          "div",
-          { class: "side" },
+          "div.side",
           extras.histogram && card("Runs started", `last ${length((new Date(extras.histogram.to) - new Date(extras.histogram.from)) / 1000)}`, bars(extras.histogram)),
           happening(active.data?.items ?? []),
           working(data.workers),
@@ -48,7 +45,7 @@ export function overview(page) {
   };
   return {
     title: () => "Overview",
-    crumbs: () => [["Overview", to()]],
+   
     draw: () => [head("Overview", null), shown(reading, draw)],
   };
 }
@@ -73,7 +70,7 @@ function tiles(data, needs) {
   ];
   if (saved?.outages !== undefined) all.push(["Outages today", saved.outages, saved.outages ? "all recovered" : "none"]);
   if (saved) all.push(["Saved by resuming", money(saved.cost) || "–", [saved.tokens ? `${short(saved.tokens)} tokens` : "", saved.seconds ? length(saved.seconds) : ""].filter(Boolean).join(" · ")]);
-  return h("dl", { class: "tiles" }, all.map(([name, value, about, kind]) => h("div", { key: name, class: kind || null }, h("dt", null, name), h("dd", null, h("b", null, String(value)), h("span", null, about || "\u00a0")))));
+  return h("dl.tiles", all.map(([name, value, about, kind]) => h("div", { key: name, class: kind || null }, h("dt", name), h("dd", h("b", String(value)), h("span", about || "\u00a0")))));
 }
 
 function need(page, each) {
@@ -87,11 +84,11 @@ function need(page, each) {
   }[each.kind] ?? [run.agent, "Look", to("runs", run.id)];
   return h(
     "li",
-    { key: `${each.kind} ${run.id}`, "data-row": "", tabindex: "-1" },
+    { key: `${each.kind} ${run.id}`, row: true },
     chip(each.kind),
-    h("div", { class: "what" }, h("strong", null, brief(told[0], 160)), h("span", null, h("a", { class: "mono", href: to("runs", run.id) }, brief(run.id, 60)), h("span", { class: "quiet" }, ` · ${about(each.kind, run)}`))),
-    h("span", { class: "quiet age" }, when(run.updated_at)),
-    h("span", { class: "does" }, h("a", { class: "button", href: told[2], "aria-label": `${told[1]} ${brief(run.id, 80)}` }, told[1])),
+    h("div.what", h("strong", brief(told[0], 160)), h("span", runLink(run.id, 60), h("span.quiet", ` · ${about(each.kind, run)}`))),
+    h("span.quiet.age", when(run.updated_at)),
+    h("span.does", h("a.button", { href: told[2], label: `${told[1]} ${brief(run.id, 80)}` }, told[1])),
   );
 }
 
@@ -115,16 +112,15 @@ function asked(page, question) {
   };
   return h(
     "li",
-    { key: question.id, "data-row": "", tabindex: "-1" },
+    { key: question.id, row: true },
     chip("asks"),
-    h("div", { class: "what" }, h("strong", null, h("a", { href: to("questions", question.id) }, brief(question.prompt, 160))), h("span", null, h("span", { class: "mono" }, brief(question.run_id, 60)), h("span", { class: "quiet" }, ` · ${question.agent}${question.due_at ? ` · expires ${relative(question.due_at)}` : ""}`))),
-    h("span", { class: "quiet age" }, when(question.asked_at)),
+    h("div.what", h("strong", h("a", { href: to("questions", question.id) }, brief(question.prompt, 160))), h("span", h("span.mono", brief(question.run_id, 60)), h("span.quiet", ` · ${question.agent}${question.due_at ? ` · expires ${relative(question.due_at)}` : ""}`))),
+    h("span.quiet.age", when(question.asked_at)),
     h(
-      "span",
-      { class: "does" },
+      "span.does",
       isYesNo && !page.shell.whyNot
-        ? [["Yes", true], ["No", false]].map(([word, value]) => h("button", { type: "button", key: word, class: "button", "aria-label": `${word}: ${brief(question.prompt, 80)}`, on: { click: () => answer(value) } }, word))
-        : h("a", { class: "button", href: to("questions", question.id), "aria-label": `${isYesNo ? "Look" : "Fill in…"} ${brief(question.prompt, 80)}` }, isYesNo ? "Look" : "Fill in…"),
+        ? [["Yes", true], ["No", false]].map(([word, value]) => h("button.button", { key: word, label: `${word}: ${brief(question.prompt, 80)}`, click: () => answer(value) }, word))
+        : h("a.button", { href: to("questions", question.id), label: `${isYesNo ? "Look" : "Fill in…"} ${brief(question.prompt, 80)}` }, isYesNo ? "Look" : "Fill in…"),
     ),
   );
 }
@@ -134,8 +130,8 @@ function happening(runs) {
     "Happening now",
     h("a", { href: to("runs", { view: "unfinished" }) }, "all"),
     runs.length
-      ? h("ul", { class: "lines" }, runs.map((run) => h("li", { key: run.id }, chip(standing(run)), h("a", { class: "mono cut", href: to("runs", run.id) }, brief(run.id, 40)), run.progress?.total ? meter(run.progress.done, run.progress.total, `${amount(run.progress.done)} of ${amount(run.progress.total)}`) : h("span", { class: "quiet cut" }, run.status === "queued" ? `in line for ${run.queue}` : brief(run.now, 60)))))
-      : h("p", { class: "nothing" }, "Nothing runs."),
+      ? h("ul.lines", runs.map((run) => h("li", { key: run.id }, chip(standing(run)), runLink(run.id, 40, ".cut"), run.progress?.total ? meter(run.progress.done, run.progress.total, `${amount(run.progress.done)} of ${amount(run.progress.total)}`) : h("span.quiet.cut", run.status === "queued" ? `in line for ${run.queue}` : brief(run.now, 60)))))
+      : h("p.nothing", "Nothing runs."),
   );
 }
 
@@ -145,16 +141,16 @@ function working(workers) {
     "Workers",
     h("a", { href: to("workers") }, `${alive} alive`),
     workers.length
-      ? h("ul", { class: "lines" }, workers.slice(0, 6).map((each) => h("li", { key: each.id }, each.alive ? chip("running", "alive") : chip("cut_off", "dead"), h("span", { class: "mono cut" }, brief(each.id, 12)), h("span", { class: "quiet cut" }, `${brief(each.host, 30)}, pid ${each.pid}`), h("span", { class: "quiet end" }, `${each.runs} ${each.runs === 1 ? "run" : "runs"}`))))
-      : h("div", { class: "nothing" }, h("p", null, "No worker. Runs that are queued wait for one."), commandLine("holdfast worker agent.py")),
+      ? h("ul.lines", workers.slice(0, 6).map((each) => h("li", { key: each.id }, each.alive ? chip("running", "alive") : chip("cut_off", "dead"), h("span.mono.cut", brief(each.id, 12)), h("span.quiet.cut", `${brief(each.host, 30)}, pid ${each.pid}`), h("span.quiet.end", `${each.runs} ${each.runs === 1 ? "run" : "runs"}`))))
+      : h("div.nothing", h("p", "No worker. Runs that are queued wait for one."), commandLine("holdfast worker agent.py")),
   );
 }
 
 function coming(fires) {
   if (!fires.length) return null;
-  return card("Next on schedule", h("a", { href: to("schedules") }, "all"), h("ul", { class: "lines" }, fires.slice(0, 5).map((each) => h("li", { key: each.schedule }, icon("calendar"), h("strong", { class: "cut" }, brief(each.schedule, 40)), h("span", { class: "quiet end" }, when(each.at))))));
+  return card("Next on schedule", h("a", { href: to("schedules") }, "all"), h("ul.lines", fires.slice(0, 5).map((each) => h("li", { key: each.schedule }, icon("calendar"), h("strong.cut", brief(each.schedule, 40)), h("span.quiet.end", when(each.at))))));
 }
 
 export function nothingYet() {
-  return card(null, null, empty("runs", "No runs yet", "A run appears here as soon as an agent starts.", h("div", { class: "commands" }, commandLine("holdfast demo --console"), commandLine("holdfast run agent.py:research tides"), commandLine("holdfast worker agent.py"))));
+  return card(null, null, empty("runs", "No runs yet", "A run appears here as soon as an agent starts.", h("div.commands", commandLine("holdfast demo --console"), commandLine("holdfast run agent.py:research tides"), commandLine("holdfast worker agent.py"))));
 }

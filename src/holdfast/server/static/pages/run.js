@@ -5,7 +5,7 @@ import { cancelRun, pauseRun, resumeRun, retryRun } from "../acts.js";
 import { brief, h, icon } from "../dom.js";
 import { go, to } from "../router.js";
 import { Timeline } from "../timeline/timeline.js";
-import { banner, button, card, commandLine, copy, empty, iconButton, openDialog, say, shown, skeleton, standing, statusOf, tabs, trouble } from "../ui.js";
+import { banner, button, card, commandLine, copy, empty, iconButton, openDialog, runLink, say, shown, skeleton, standing, statusOf, tabs, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { amount, clock, command, count, length, money, relative, when } from "../words.js";
 import { forkDialog } from "./forking.js";
@@ -29,7 +29,7 @@ export function run(page) {
   const timeline = new Timeline((key, row) => choose(key, row));
   const journal = new Journal(path, page);
   const looking = inspector(page, path);
-  const keeping = kept(page, path);
+  const keeping = kept(page, path, timeline.calls.names);
   page.ending(() => (timeline.close(), journal.close()));
 
   // calls: all of them once, then what changed
@@ -166,10 +166,9 @@ export function run(page) {
     stuck(page, found),
     receipts(found),
     h(
-      "div",
-      { class: "card body" },
+      "div.card.body",
       tabs("Parts of the run", available(found, timeline, keeping), tab(), setTab),
-      h("div", { class: `panel panel-${tab()}`, role: "tabpanel", "aria-labelledby": `tab-${tab()}` }, h("h2", { class: "unseen" }, available(found, timeline, keeping).find(([name]) => name === tab())?.[1] ?? "Timeline"), panel(page, found, { tab: tab(), timeline, journal, story, acts, state, looking, keeping, path })),
+      h("div", { class: `panel panel-${tab()}`, role: "tabpanel", "aria-labelledby": `tab-${tab()}` }, h("h2.unseen", available(found, timeline, keeping).find(([name]) => name === tab())?.[1] ?? "Timeline"), panel(page, found, { tab: tab(), timeline, journal, story, acts, state, looking, keeping, path })),
     ),
   ];
   return { title: () => id, crumbs: () => [["Runs", to("runs")], [id, ""]], draw: () => (reading.problem && !reading.data ? [gone(id, reading)] : shown(reading, draw)), drawn };
@@ -183,9 +182,9 @@ function telling(calls) {
 
 function gone(id, reading) {
   const { problem } = reading;
-  if (problem.status === 404) return [h("h1", null, brief(id, 120)), card(null, null, empty("search", `There is no run ${brief(id, 80)} yet`, "It appears here as soon as it is started. It may also be in another store, or its id may be longer: the search finds runs by how their ids begin.", button("To the runs", () => go(to("runs")))))];
+  if (problem.status === 404) return [h("h1", brief(id, 120)), card(null, null, empty("search", `There is no run ${brief(id, 80)} yet`, "It appears here as soon as it is started. It may also be in another store, or its id may be longer: the search finds runs by how their ids begin.", button("To the runs", () => go(to("runs")))))];
   const told = problem.status === 410 ? card(null, null, empty("info", problem.title, problem.message)) : trouble(problem, () => reading.again());
-  return [h("h1", null, brief(id, 120)), told];
+  return [h("h1", brief(id, 120)), told];
 }
 
 function header(page, run, main, after, state, verify, fork) {
@@ -194,58 +193,54 @@ function header(page, run, main, after, state, verify, fork) {
   const why = shell.whyNot;
   const off = { isOff: Boolean(why), title: why };
   return h(
-    "header",
-    { class: "run-head" },
+    "header.run-head",
     h(
-      "div",
-      { class: "title" },
-      h("h1", null, brief(run.agent, 80)),
-      h("span", { class: "mono quiet cut" }, brief(run.id, 120)),
+      "div.title",
+      h("h1", brief(run.agent, 80)),
+      h("span.mono.quiet.cut", brief(run.id, 120)),
       iconButton("copy", "Copy the token", () => copy(run.token, "Token copied.")),
       statusOf(run),
       h(
-        "div",
-        { class: "actions" },
+        "div.actions",
         main && button(main.word, main.act, { kind: "primary", glyph: main.glyph, ...off }),
         !isOver && run.status !== "paused" && run.status !== "quarantined" ? button("Pause", () => pauseRun(shell, run, after), { glyph: "paused", ...off }) : null,
         !isOver && run.status !== "quarantined" ? button("Cancel…", () => cancelRun(shell, run, after), { glyph: "stop", ...off }) : null,
-        run.status !== "quarantined" ? button("Fork…", fork, { glyph: "fork", ...off }) : null,
-        iconButton("more", "More", () => moreOf(page, run, verify), { kind: "button" }),
+        run.status !== "quarantined" ? button("Fork…", fork, { kind: "on-wide", glyph: "fork", ...off }) : null,
+        iconButton("more", "More", () => moreOf(page, run, verify, fork), { kind: "button" }),
       ),
     ),
-    nowText(run) && h("p", { class: "now-line" }, nowText(run)),
-    run.progress?.total && run.status === "running" ? h("p", { class: "progress" }, h("span", { class: "meter" }, h("i", { style: { width: `${(100 * run.progress.done) / run.progress.total}%` } })), `${amount(run.progress.done)} of ${amount(run.progress.total)}${run.progress.note ? `, ${brief(run.progress.note, 80)}` : ""}`) : null,
+    nowText(run) && h("p.now-line", nowText(run)),
+    run.progress?.total && run.status === "running" ? h("p.progress", h("span.meter", h("i", { style: { width: `${(100 * run.progress.done) / run.progress.total}%` } })), `${amount(run.progress.done)} of ${amount(run.progress.total)}${run.progress.note ? `, ${brief(run.progress.note, 80)}` : ""}`) : null,
     h(
-      "ul",
-      { class: "run-facts" },
-      h("li", null, "started ", h("b", null, when(run.created_at))),
-      h("li", null, h("b", null, count(run.calls.steps, "step"), ", ", count(run.calls.effects, "effect"))),
-      run.usage.cost || run.usage.input_tokens ? h("li", null, h("b", null, money(run.usage.cost)), run.usage.cost ? ", " : "", `${amount(run.usage.input_tokens)} → ${amount(run.usage.output_tokens)} tokens`) : null,
-      h("li", null, "thread ", h("a", { href: to("threads", run.thread_id) }, brief(run.thread_id, 40))),
-      run.parent_id ? h("li", null, "child of ", h("a", { class: "mono", href: to("runs", run.parent_id) }, brief(run.parent_id, 40))) : null,
-      run.forked_from ? h("li", null, "forked from ", h("a", { class: "mono", href: to("runs", run.forked_from.run) }, brief(run.forked_from.run, 40)), ` at record ${run.forked_from.at} (`, h("a", { href: to("compare", { a: run.forked_from.run, b: run.id }) }, "compare"), ")") : null,
-      run.queue !== "default" ? h("li", null, "queue ", h("a", { href: to("queues") }, brief(run.queue, 40))) : null,
-      run.code.digest ? h("li", null, "code ", h("span", { class: "mono" }, run.code.digest.slice(0, 8)), run.code.version ? `, version ${brief(run.code.version, 20)}` : "") : null,
-      Object.entries(run.tags).slice(0, 6).map(([name, value]) => h("li", { key: `tag ${name}` }, h("span", { class: "token" }, `${brief(name, 30)}=${brief(value, 40)}`))),
-      h("li", { class: "verified" }, verification(run, state, verify)),
+      "ul.run-facts",
+      h("li", "started ", h("b", when(run.created_at))),
+      h("li", h("b", count(run.calls.steps, "step"), ", ", count(run.calls.effects, "effect"))),
+      run.usage.cost || run.usage.input_tokens ? h("li", h("b", money(run.usage.cost)), run.usage.cost ? ", " : "", `${amount(run.usage.input_tokens)} → ${amount(run.usage.output_tokens)} tokens`) : null,
+      h("li", "thread ", h("a", { href: to("threads", run.thread_id) }, brief(run.thread_id, 40))),
+      run.parent_id ? h("li", "child of ", runLink(run.parent_id, 40)) : null,
+      run.forked_from ? h("li", "forked from ", runLink(run.forked_from.run, 40), ` at record ${run.forked_from.at} (`, h("a", { href: to("compare", { a: run.forked_from.run, b: run.id }) }, "compare"), ")") : null,
+      run.queue !== "default" ? h("li", "queue ", h("a", { href: to("queues") }, brief(run.queue, 40))) : null,
+      run.code.digest ? h("li", "code ", h("span.mono", run.code.digest.slice(0, 8)), run.code.version ? `, version ${brief(run.code.version, 20)}` : "") : null,
+      Object.entries(run.tags).slice(0, 6).map(([name, value]) => h("li", { key: `tag ${name}` }, h("span.token", `${brief(name, 30)}=${brief(value, 40)}`))),
+      h("li.verified", verification(run, state, verify)),
     ),
   );
 }
 
 function verification(run, state, verify) {
-  if (state.isVerifying) return h("span", { class: "quiet" }, "verifying…");
-  if (run.status === "quarantined" || !run.is_sound || (state.verified && !state.verified.is_ok)) return h("button", { type: "button", class: "check bad", on: { click: verify } }, icon("quarantined"), "damaged");
-  if (state.verified) return h("button", { type: "button", class: "check good", title: `checked at ${clock(state.verified.at)}; check again`, on: { click: verify } }, icon("shield"), `verified ${state.verified.records}/${run.records}`);
-  return h("button", { type: "button", class: "check", title: "Read every stored byte, and compare it with the chain", on: { click: verify } }, icon("shield"), "verify");
+  if (state.isVerifying) return h("span.quiet", "verifying…");
+  if (run.status === "quarantined" || !run.is_sound || (state.verified && !state.verified.is_ok)) return h("button.check.bad", { click: verify }, icon("quarantined"), "damaged");
+  if (state.verified) return h("button.check.good", { title: `checked at ${clock(state.verified.at)}; check again`, click: verify }, icon("shield"), `verified ${state.verified.records}/${run.records}`);
+  return h("button.check", { title: "Read every stored byte, and compare it with the chain", click: verify }, icon("shield"), "verify");
 }
 
 function nowText(run) {
   const question = run.questions[0];
-  if (standing(run) === "asks" && question) return [h("strong", null, brief(question.prompt, 300)), question.due_at ? h("span", { class: "quiet" }, ` expires ${relative(question.due_at)}`) : null];
-  if (run.is_cut_off) return h("strong", null, "cut off: its process died, and nobody has it yet");
+  if (standing(run) === "asks" && question) return [h("strong", brief(question.prompt, 300)), question.due_at ? h("span.quiet", ` expires ${relative(question.due_at)}`) : null];
+  if (run.is_cut_off) return h("strong", "cut off: its process died, and nobody has it yet");
   if (["quarantined", "failed", "blocked"].includes(run.status)) return null;
   const text = brief(run.now, 300);
-  return text && text !== run.status ? h("strong", null, text) : null;
+  return text && text !== run.status ? h("strong", text) : null;
 }
 
 /** What a person most likely wants to do. */
@@ -260,19 +255,19 @@ function primary(page, run, after) {
   return null;
 }
 
-function moreOf(page, run, verify) {
+function moreOf(page, run, verify, fork) {
   openDialog(brief(run.id, 60), "more", (update, close) => [
     h(
-      "div",
-      { class: "menu" },
+      "div.menu",
+      button("Fork…", () => (close(), fork()), { glyph: "fork" }),
       button("Verify every byte", () => (close(), verify()), { glyph: "shield" }),
       button("Copy the token", () => (close(), copy(run.token, "Token copied.")), { glyph: "copy" }),
-      h("a", { class: "button", href: to("compare", { a: run.id }), on: { click: close } }, icon("fork"), "Compare with another run"),
-      run.children.length || run.parent_id ? h("a", { class: "button", href: to("runs", { q: `parent:${run.parent_id ?? run.id}` }), on: { click: close } }, icon("child"), "Runs of this family") : null,
+      h("a.button", { href: to("compare", { a: run.id }), click: close }, icon("fork"), "Compare with another run"),
+      run.children.length || run.parent_id ? h("a.button", { href: to("runs", { q: `parent:${run.parent_id ?? run.id}` }), click: close }, icon("child"), "Runs of this family") : null,
     ),
     commandLine(command("show", run.id)),
     commandLine(command("watch", run.id)),
-    h("footer", null, button("Close", close)),
+    h("footer", button("Close", close)),
   ]);
 }
 
@@ -298,7 +293,7 @@ function blocked(run, reason) {
   const open = left.find((each) => each?.open);
   const isMismatch = reason.why === "replay mismatch";
   const advice = isMismatch ? `Guard the new code with \`if hf.patched("some-id"):\`, or restore the call${open ? `, or settle ${brief(open.key, 60)}` : ""}; then resume it.` : "Mend what it says, then resume it.";
-  return banner("bad", "blocked", `Blocked: ${brief(String(reason.why ?? "").replaceAll("_", " ") || "it needs a fix", 80)}.`, [text, h("p", { class: "quiet" }, reason.executed ? "" : "Nothing was executed. ", advice)], commandLine(command("resume", run.id, "FILE")));
+  return banner("bad", "blocked", `Blocked: ${brief(String(reason.why ?? "").replaceAll("_", " ") || "it needs a fix", 80)}.`, [text, h("p.quiet", reason.executed ? "" : "Nothing was executed. ", advice)], commandLine(command("resume", run.id, "FILE")));
 }
 
 /** One line for each time that it went on after an outage. */
@@ -307,17 +302,17 @@ function receipts(run) {
   if (!lost.length) return null;
   const all = lost.slice(-6);
   return h(
-    "ul",
-    { class: "receipts card", "aria-label": "Receipts" },
-    lost.length > all.length ? h("li", null, icon("back"), h("span", { class: "quiet" }, `${lost.length - all.length} before these`)) : null,
+    "ul.receipts.card",
+    { label: "Receipts" },
+    lost.length > all.length ? h("li", icon("back"), h("span.quiet", `${lost.length - all.length} before these`)) : null,
     all.map((each) =>
       h(
         "li",
         { key: each.at },
         icon("back"),
-        h("b", { class: "num" }, clock(each.at)),
-        h("span", { class: "grow" }, `down ${length(each.down_s)}, then ${count(each.replayed, "call")} from the journal, ${amount(each.executed)} executed`, each.in_doubt.length ? `, ${each.in_doubt.length} in doubt → ${each.in_doubt.map((doubt) => ({ landed: "it happened", not_landed: "it did not happen" })[doubt.verdict] ?? doubt.verdict ?? "open").join(", ")}${each.in_doubt[0].by ? `, says ${brief(each.in_doubt[0].by, 40)}` : ""}` : "", each.code_changed ? ", with other code" : ""),
-        h("span", { class: "saved" }, ["saved ", [length(each.saved_s), each.saved_input_tokens + each.saved_output_tokens ? `${amount(each.saved_input_tokens + each.saved_output_tokens)} tokens` : "", money(each.saved_cost)].filter(Boolean).join(" · ")]),
+        h("b.num", clock(each.at)),
+        h("span.grow", `down ${length(each.down_s)}, then ${count(each.replayed, "call")} from the journal, ${amount(each.executed)} executed`, each.in_doubt.length ? `, ${each.in_doubt.length} in doubt → ${each.in_doubt.map((doubt) => ({ landed: "it happened", not_landed: "it did not happen" })[doubt.verdict] ?? doubt.verdict ?? "open").join(", ")}${each.in_doubt[0].by ? `, says ${brief(each.in_doubt[0].by, 40)}` : ""}` : "", each.code_changed ? ", with other code" : ""),
+        h("span.saved", ["saved ", [length(each.saved_s), each.saved_input_tokens + each.saved_output_tokens ? `${amount(each.saved_input_tokens + each.saved_output_tokens)} tokens` : "", money(each.saved_cost)].filter(Boolean).join(" · ")]),
       ),
     ),
   );
@@ -338,29 +333,30 @@ function available(run, timeline, keeping) {
 function panel(page, run, { tab, timeline, journal, story, acts, state, looking, keeping, path }) {
   switch (tab) {
     case "story":
-      return story.lines ? (story.lines.length ? h("ol", { class: "story" }, story.lines.map((line, n) => h("li", { key: String(n) }, icon(glyphOf(line)), h("span", null, brief(line, 1000))))) : empty("info", "No story yet", "It is told once something has happened.")) : skeleton(5);
+      return story.lines ? (story.lines.length ? h("ol.story", story.lines.map((line, n) => h("li", { key: String(n) }, icon(glyphOf(line)), h("span", brief(line, 1000))))) : empty("info", "No story yet", "It is told once something has happened.")) : skeleton(5);
     case "journal":
       return h("div", { key: "journal", mount: journal.root });
     case "activity":
       return activity(run, timeline.calls.claims, acts.items);
     case "children":
-      return h("ul", { class: "lines" }, run.children.map((child) => h("li", { key: child.id }, statusOf(child), h("a", { class: "mono cut", href: to("runs", child.id) }, brief(child.id, 100)), h("span", { class: "quiet" }, brief(child.agent, 60)))));
+      return h("ul.lines", run.children.map((child) => h("li", { key: child.id }, statusOf(child), runLink(child.id, 100, ".cut"), h("span.quiet", brief(child.agent, 60)))));
     case "values":
       return h(
-        "div",
-        { class: "values" },
-        valueView("Input", run.input, { where: link(`${path}/payload`, { seq: run.input?.seq, part: run.input?.part }), isLong: true }) ?? h("p", { class: "nothing" }, "The input is not shown to your role."),
-        run.result ? valueView("Result", run.result, { where: link(`${path}/payload`, { seq: run.result.seq, part: run.result.part }), isLong: true }) : h("p", { class: "nothing" }, FINAL.includes(run.status) ? "It left no result." : "It has no result yet."),
+        "div.values",
+        valueView("Input", run.input, { where: link(`${path}/payload`, { seq: run.input?.seq, part: run.input?.part }), isLong: true }) ?? h("p.nothing", "The input is not shown to your role."),
+        run.result ? valueView("Result", run.result, { where: link(`${path}/payload`, { seq: run.result.seq, part: run.result.part }), isLong: true }) : h("p.nothing", FINAL.includes(run.status) ? "It left no result." : "It has no result yet."),
       );
     case "state":
     case "artifacts":
     case "streams":
-      return keeping.draw(tab);
+    case "plan":
+    case "messages":
+      return keeping.draw(tab, run);
     default:
       return h(
         "div",
         { class: `with-inspector${looking.key ? " is-open" : ""}` },
-        h("div", { class: "timeline-side" }, state.problem ? trouble(state.problem) : null, state.calls ? (timeline.calls.list.length ? null : empty("queued", "No calls yet", run.status === "queued" ? `It is in line for ${run.queue}.` : "They appear here as they are made.")) : skeleton(6), h("div", { key: "timeline", mount: timeline.root })),
+        h("div.timeline-side", state.problem ? trouble(state.problem) : null, state.calls ? (timeline.calls.list.length ? null : empty("queued", "No calls yet", run.status === "queued" ? `It is in line for ${run.queue}.` : "They appear here as they are made.")) : skeleton(6), h("div", { key: "timeline", mount: timeline.root })),
         looking.draw(run),
       );
   }

@@ -17,5 +17,5 @@ export function activity(run, claims, acts) {
     ...(acts ?? []).map((act) => ({ at: act.at, glyph: "info", text: `${brief(act.by ?? "somebody", 60)}: ${brief(act.what ?? act.act ?? "", 80)}`, more: [act.via ? `by ${act.via}` : "", brief(act.note ?? "", 300)].filter(Boolean).join(" · ") })),
   ].sort((a, b) => (a.at < b.at ? -1 : 1));
   if (!items.length) return empty("info", "Nothing yet");
-  return h("ol", { class: "activity" }, items.map((each, n) => h("li", { key: String(n) }, icon(each.glyph), h("div", { class: "grow" }, h("strong", null, each.text), each.more && h("p", { class: "quiet" }, each.more)), h("span", { class: "quiet num", title: each.at }, clock(each.at, { withDate: true })), h("span", { class: "quiet" }, when(each.at)))));
+  return h("ol.activity", items.map((each, n) => h("li", { key: String(n) }, icon(each.glyph), h("div.grow", h("strong", each.text), each.more && h("p.quiet", each.more)), h("span.quiet.num", { title: each.at }, clock(each.at, { withDate: true })), h("span.quiet", when(each.at)))));
 }

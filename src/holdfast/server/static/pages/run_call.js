@@ -4,7 +4,7 @@ import { at, get, link } from "../api.js";
 import { brief, h, icon } from "../dom.js";
 import { to } from "../router.js";
 import { verdictText } from "../timeline/timeline.js";
-import { button, chip, commandLine, facts, iconButton, skeleton, steps, trouble } from "../ui.js";
+import { button, chip, commandLine, facts, iconButton, runLink, skeleton, steps, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { amount, clock, command, length, money } from "../words.js";
 import { forkDialog } from "./forking.js";
@@ -40,7 +40,7 @@ export function inspector(page, ownPath) {
       if (state.key && run.records !== state.records && state.data && !state.data.ended_at) read();
       state.records = run.records;
     },
-    draw: (run) => (state.key ? h("aside", { class: "inspector", "aria-label": "The call that is selected" }, drawCall(page, run, state, ownPath)) : h("aside", { class: "inspector none" }, h("p", { class: "nothing" }, "Choose a call to see how it went."))),
+    draw: (run) => (state.key ? h("aside.inspector", { label: "The call that is selected" }, drawCall(page, run, state, ownPath)) : h("aside.inspector.none", h("p.nothing", "Choose a call to see how it went."))),
   };
 }
 
@@ -50,20 +50,20 @@ function drawCall(page, run, state, ownPath) {
   if (!call) return skeleton(6);
   const shut = () => page.keys.Escape();
   return [
-    h("header", null, icon(call.kind === "step" && call.usage.tokens ? "tokens" : call.kind), h("h2", { class: "cut" }, brief(call.name.replace(/^hf:/, ""), 80)), h("span", { class: "grow" }), chip(STATUS[call.status] ?? "queued", call.status), iconButton("close", "Close", shut)),
+    h("header", icon(call.kind === "step" && call.usage.tokens ? "tokens" : call.kind), h("h2.cut", brief(call.name.replace(/^hf:/, ""), 80)), h("span.grow"), chip(STATUS[call.status] ?? "queued", call.status), iconButton("close", "Close", shut)),
     facts([
-      ["key", h("span", { class: "mono" }, brief(call.key, 400))],
+      ["key", h("span.mono", brief(call.key, 400))],
       ["kind", call.kind],
       call.took_s ? ["took", length(call.took_s)] : null,
       call.usage.tokens || call.usage.cost ? ["used", [call.usage.tokens ? `${amount(call.usage.tokens)} tokens` : "", money(call.usage.cost)].filter(Boolean).join(", ")] : null,
-      call.idempotency_key ? ["idempotency", h("span", { class: "mono" }, brief(call.idempotency_key, 100))] : null,
-      call.child ? ["run", h("a", { class: "mono", href: to("runs", call.child) }, brief(call.child, 80))] : null,
+      call.idempotency_key ? ["idempotency", h("span.mono", brief(call.idempotency_key, 100))] : null,
+      call.child ? ["run", runLink(call.child, 80)] : null,
       ["records", call.records.map((each) => [h("a", { key: String(each.seq), href: to("runs", run.id, { tab: "journal", seq: each.seq }) }, `#${each.seq}`), " "])],
     ]),
-    h("section", { class: "how" }, h("h3", null, "How it went"), steps(told(call, run))),
+    h("section.how", h("h3", "How it went"), steps(told(call, run))),
     valueView("Input", call.args, { where: link(`${state.path}/payload`, { seq: call.args?.seq, part: call.args?.part }) }),
     valueView("Result", call.result, { where: link(`${state.path}/payload`, { seq: call.result?.seq, part: call.result?.part }) }),
-    h("section", { class: "does" }, state.path === ownPath && run.status !== "quarantined" && !page.shell.whyNot ? button("Fork from here…", () => forkDialog(page.shell, run, { call }), { glyph: "fork" }) : null, commandLine(command("show", run.id, "--json"))),
+    h("section.does", state.path === ownPath && run.status !== "quarantined" && !page.shell.whyNot ? button("Fork from here…", () => forkDialog(page.shell, run, { call }), { glyph: "fork" }) : null, commandLine(command("show", run.id, "--json"))),
   ];
 }
 

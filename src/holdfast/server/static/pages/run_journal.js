@@ -15,9 +15,9 @@ export class Journal {
     this.pages = new Map();
     this.count = 0;
     this.pool = [];
-    this.body = h("div", { class: "records", role: "rowgroup" });
-    this.headRow = h("div", { class: "record head", role: "row" }, ["#", "Time", "Epoch", "Kind", "Key", "Took", "What it holds", "Hash"].map((name) => h("span", { role: "columnheader" }, name)));
-    this.root = h("div", { class: "journal", own: true }, h("div", { class: "journal-bar" }, h("span", { class: "quiet" }, "Each record is linked to the one before by its hash."), h("span", { class: "grow" }), h("button", { type: "button", class: "button small", on: { click: () => this.download() } }, "Download all as lines")), (this.box = h("div", { class: "journal-box", role: "table", tabindex: "0", "aria-label": "Records" }, h("div", { role: "rowgroup" }, this.headRow), this.body)));
+    this.body = h("div.records", { role: "rowgroup" });
+    this.headRow = h("div.record.head", { role: "row" }, ["#", "Time", "Epoch", "Kind", "Key", "Took", "What it holds", "Hash"].map((name) => h("span", { role: "columnheader" }, name)));
+    this.root = h("div.journal", { own: true }, h("div.journal-bar", h("span.quiet", "Each record is linked to the one before by its hash."), h("span.grow"), h("button.button.small", { click: () => this.download() }, "Download all as lines")), (this.box = h("div.journal-box", { role: "table", tabindex: "0", label: "Records" }, h("div", { role: "rowgroup" }, this.headRow), this.body)));
     this.onScroll = () => this.schedule();
     addEventListener("scroll", this.onScroll, { passive: true });
   }
@@ -59,7 +59,7 @@ export class Journal {
     const first = Math.max(0, Math.floor(-top / HEIGHT) - OVER);
     const size = Math.max(0, Math.min(this.count - first, Math.ceil(innerHeight / HEIGHT) + 2 * OVER));
     while (this.pool.length < size) {
-      const element = h("div", { class: "record", role: "row" });
+      const element = h("div.record", { role: "row" });
       this.body.append(element);
       this.pool.push({ element, number: -1 });
     }

@@ -1,26 +1,33 @@
 // What a run keeps and puts out: the states of its turns, its artifacts, its streams.
 
 import { at, get, link } from "../api.js";
-import { brief, clean, h } from "../dom.js";
-import { button, empty, skeleton, trouble } from "../ui.js";
+import { changePlan } from "../acts.js";
+import { brief, clean, h, icon } from "../dom.js";
+import { to } from "../router.js";
+import { messageBubble, Messages } from "../talk.js";
+import { banner, button, commandLine, empty, meter, skeleton, trouble } from "../ui.js";
 import { valueView } from "../values.js";
-import { amount, clock } from "../words.js";
+import { amount, clock, command } from "../words.js";
 import { forkDialog } from "./forking.js";
 
 const MOST = 200000; // characters of a stream that are shown
 
-export function kept(page, path) {
-  const found = { head: -1, turns: 0, turn: 0, state: null, changes: null, artifacts: null, streams: [], texts: {}, problem: null };
+export function kept(page, path, names) {
+  const found = { head: -1, named: 0, turns: 0, turn: 0, state: null, changes: null, artifacts: null, streams: [], texts: {}, problem: null, plan: null, talk: null };
   let asked = 0;
   const failed = (problem) => ((found.problem = problem), page.update());
 
-  /** What there is, whenever something was recorded. */
+  /** What there is, whenever something was recorded, or calls of other names have come. */
   const sync = (run, tab) => {
-    if (found.head === run.records) return;
+    const isMore = found.head !== run.records;
+    if (!isMore && found.named === names.size) return;
     const isFirst = found.head < 0;
-    Object.assign(found, { head: run.records, run });
-    const looks = [get(`${path}/streams`).then((told) => (found.streams = told.items)), get(`${path}/state`).then(newest, none)];
-    if (isFirst || tab === "artifacts") looks.push(get(`${path}/artifacts`).then((told) => (found.artifacts = told)));
+    Object.assign(found, { head: run.records, named: names.size });
+    found.talk ??= new Messages(run.thread_id, () => page.update());
+    const looks = names.has("hf:plan") ? [readPlan()] : [];
+    if ([...names].some((name) => name.startsWith("hf.thread."))) found.talk.sync();
+    if (isMore) looks.push(get(`${path}/streams`).then((told) => (found.streams = told.items)), get(`${path}/state`).then(newest, none));
+    if (isMore && (isFirst || tab === "artifacts")) looks.push(get(`${path}/artifacts`).then((told) => (found.artifacts = told)));
     Promise.all(looks).then(() => (tab === "streams" ? read() : null)).then(() => page.update(), failed);
   };
   const none = (problem) => {
@@ -56,11 +63,10 @@ export function kept(page, path) {
     if (!found.state) return found.turns ? skeleton(4) : empty("info", "No turns", "Its agent has not come to a loop of turns.");
     const slide = (event) => choose(Number(event.target.value)).catch(failed);
     return h(
-      "div",
-      { class: "values" },
-      h("label", { class: "row" }, `Turn ${found.turn} of ${found.turns}, ${clock(found.state.at, { withDate: true })}`, h("input", { type: "range", min: "1", max: String(found.turns), value: String(found.turn), "aria-label": "Turn", on: { input: slide } }), h("span", { class: "grow" }), page.shell.whyNot ? null : button("Fork with another state…", () => forkDialog(page.shell, found.run, { turn: found.turn, turns: found.turns }), { glyph: "fork" })),
-      found.changes ? h("ul", { class: "lines", "aria-label": "What differs from the turn before" }, found.changes.items.map((each) => h("li", { key: each.path }, h("span", { class: "mono" }, brief(each.path || "(all)", 200)), h("span", { class: "quiet" }, each.kind), h("span", { class: "mono cut grow" }, [each.before_json, each.after_json].filter((text) => text !== null).map((text) => brief(text, 200)).join(" → "))))) : null,
-      found.changes && !found.changes.items.length ? h("p", { class: "nothing" }, "It is the state of the turn before.") : null,
+      "div.values",
+      h("label.row", `Turn ${found.turn} of ${found.turns}, ${clock(found.state.at, { withDate: true })}`, h("input", { type: "range", min: "1", max: String(found.turns), value: String(found.turn), label: "Turn", on: { input: slide } }), h("span.grow"), page.shell.whyNot ? null : button("Fork with another state…", () => forkDialog(page.shell, found.run, { turn: found.turn, turns: found.turns }), { glyph: "fork" })),
+      found.changes ? h("ul.lines", { label: "What differs from the turn before" }, found.changes.items.map((each) => h("li", { key: each.path }, h("span.mono", brief(each.path || "(all)", 200)), h("span.quiet", each.kind), h("span.mono.cut.grow", [each.before_json, each.after_json].filter((text) => text !== null).map((text) => brief(text, 200)).join(" → "))))) : null,
+      found.changes && !found.changes.items.length ? h("p.nothing", "It is the state of the turn before.") : null,
       valueView("State", found.state.state, { where: link(`${path}/payload`, { seq: found.state.state.seq, part: found.state.state.part }), isLong: true }),
     );
   };
@@ -69,12 +75,29 @@ export function kept(page, path) {
     const { items, next } = found.artifacts;
     return h(
       "div",
-      null,
-      h("ul", { class: "lines", "aria-label": "Artifacts" }, items.map((each, n) => h("li", { key: String(n) }, each.size !== null && each.kind !== "workspace" ? h("a", { class: "mono cut", href: link(`${path}/artifacts${at(each.name)}`, { version: each.version }), download: "" }, brief(each.name, 120)) : h("span", { class: "mono cut" }, brief(each.name, 120)), h("span", { class: "quiet" }, `${brief(each.kind, 40)}, version ${each.version}`), h("span", { class: "quiet num" }, each.size === null ? "" : `${amount(each.size)} bytes`), h("span", { class: "cut grow" }, brief(each.ref || each.detail, 200)), each.state === "stored" ? null : h("strong", null, each.state)))),
-      next === null ? null : h("p", { class: "quiet" }, "There are more; the command lists all of them."),
+      h("ul.lines", { label: "Artifacts" }, items.map((each, n) => h("li", { key: String(n) }, each.size !== null && each.kind !== "workspace" ? h("a.mono.cut", { href: link(`${path}/artifacts${at(each.name)}`, { version: each.version }), download: "" }, brief(each.name, 120)) : h("span.mono.cut", brief(each.name, 120)), h("span.quiet", `${brief(each.kind, 40)}, version ${each.version}`), h("span.quiet.num", each.size === null ? "" : `${amount(each.size)} bytes`), h("span.cut.grow", brief(each.ref || each.detail, 200)), each.state === "stored" ? null : h("strong", each.state)))),
+      next === null ? null : h("p.quiet", "There are more; the command lists all of them."),
     );
   };
-  const streams = () => h("div", { class: "values" }, found.streams.map(({ name }) => h("section", { key: name }, h("h3", null, brief(name, 80)), [...(found.texts[name]?.parts ?? [])].map(([key, text]) => h("div", { key }, h("p", { class: "quiet mono" }, brief(key, 120)), h("pre", null, clean(text.slice(-MOST))))))));
+  const streams = () => h("div.values", found.streams.map(({ name }) => h("section", { key: name }, h("h3", brief(name, 80)), [...(found.texts[name]?.parts ?? [])].map(([key, text]) => h("div", { key }, h("p.quiet.mono", brief(key, 120)), h("pre", clean(text.slice(-MOST))))))));
+
+  const plan = () => {
+    if (!found.plan) return skeleton(3);
+    const { items, missed, pending } = found.plan;
+    const done = items.filter((item) => item.done).length;
+    const mayChange = !page.shell.whyNot && !["done", "failed", "cancelled"].includes(found.run.status);
+    const change = (item) => changePlan(page.shell, found.run, item, readPlan);
+    return h(
+      "div.values",
+      h("p.row.plan-head", meter(done, items.length), `${done} of ${items.length} done`, h("span.grow"), mayChange ? button("Add…", () => change(null)) : null),
+      pending.length ? banner("info", "info", "Not taken yet:", `changes by ${brief([...new Set(pending)].join(", "), 200)}; the run has them with its next call of the plan.`) : null,
+      h("ol.lines", { label: "Plan" }, items.map((item) => h("li", { key: item.id, row: true }, icon(item.done ? "done" : "queued", item.done ? "done" : "to do"), h("span.quiet.num", brief(item.id, 20)), h(item.done ? "span.quiet.grow" : "span.grow", brief(item.text, 2000), item.note ? h("span.quiet", ` (${brief(item.note, 500)})`) : null), mayChange ? button("Change…", () => change(item), { kind: "small", title: `Change item ${item.id}` }) : null))),
+      missed.length ? h("ul.inset", missed.map((each, n) => h("li.quiet", { key: String(n) }, `Changed nothing: ${brief(each, 300)}.`))) : null,
+      h("div.inset", commandLine(command("plan", found.run.id))),
+    );
+  };
+  const talk = () => h("div.inset", h("p", "What was said in the thread ", h("a", { href: to("threads", found.run.thread_id) }, brief(found.run.thread_id, 60))), h("ol.conversation", { label: "Messages" }, (found.talk?.items ?? []).map((each) => messageBubble(each))));
+  const readPlan = () => get(`${path}/plan`).then((told) => ((found.plan = told), page.update()), none);
 
   return {
     get turns() {
@@ -82,7 +105,7 @@ export function kept(page, path) {
     },
     sync,
     opened: (tab) => (tab === "streams" ? read().catch(failed) : null),
-    tabs: () => [found.turns ? ["state", "State", amount(found.turns)] : null, ["artifacts", "Artifacts", found.artifacts ? amount(found.artifacts.items.length) : null], found.streams.length ? ["streams", "Streams", found.streams.length] : null],
-    draw: (tab) => (found.problem ? trouble(found.problem) : { state: states, artifacts, streams }[tab]()),
+    tabs: () => [found.plan ? ["plan", "Plan", `${found.plan.items.filter((item) => item.done).length}/${found.plan.items.length}`] : null, found.talk?.items.length ? ["messages", "Messages", amount(found.talk.last)] : null, found.turns ? ["state", "State", amount(found.turns)] : null, ["artifacts", "Artifacts", found.artifacts ? amount(found.artifacts.items.length) : null], found.streams.length ? ["streams", "Streams", found.streams.length] : null],
+    draw: (tab, run) => ((found.run = run), found.problem ? trouble(found.problem) : { state: states, artifacts, streams, plan, messages: talk }[tab]()),
   };
 }

@@ -7,8 +7,9 @@ import { parse, SHOWN_TERMS } from "../filters.js";
 import { bars, histogram } from "../histogram.js";
 import { moveRow } from "../keys.js";
 import { go, to } from "../router.js";
-import { button, chip, empty, head, iconButton, skeleton, standing, statusOf, trouble } from "../ui.js";
+import { button, chip, copy, emptyCard, head, iconButton, runLink, skeleton, standing, statusOf, trouble } from "../ui.js";
 import { amount, command, money, when } from "../words.js";
+import { forgetButton, savedViews, saveView } from "../views.js";
 import { nothingYet } from "./overview.js";
 import { startDialog } from "./starting.js";
 
@@ -23,7 +24,7 @@ const VIEWS = [
 const PAGE = 50;
 
 export function runs(page) {
-  const state = { items: null, next: null, fresh: [], problem: null, isBusy: false, selected: new Set(), told: null, peek: page.params.get("peek"), counts: null, unfiltered: null, histogram: null, story: null, number: 0 };
+  const state = { items: null, next: null, fresh: [], problem: null, isBusy: false, selected: new Set(), told: null, peek: page.params.get("peek"), counts: null, unfiltered: null, histogram: null, story: null, number: 0, sizes: new Map() };
   if (page.params.get("view") && !page.params.get("q")) {
     page.params.set("q", VIEWS.find(([name]) => name === page.params.get("view"))?.[2] ?? "");
     page.params.delete("view");
@@ -56,6 +57,10 @@ export function runs(page) {
     const { given, problem } = filter();
     if (problem) return;
     get("/runs/counts", given).then((found) => ((state.counts = found.status), page.update()), () => {});
+    for (const [name, query] of savedViews()) {
+      const own = parse(query);
+      if (!own.problem) get("/runs/counts", own.given).then((found) => (state.sizes.set(name, total(found.status, "")), page.update()), () => {});
+    }
     if (text()) get("/runs/counts").then((found) => ((state.unfiltered = found.status), page.update()), () => {});
     histogram(given).then((found) => ((state.histogram = found), page.update()));
   };
@@ -108,7 +113,11 @@ export function runs(page) {
   around();
   if (state.peek) peek({ id: state.peek });
 
+  const save = () => {
+    if (text() && !filter().problem) saveView(text(), listCommand(filter()), () => (around(), page.update()));
+  };
   Object.assign(page.keys, {
+    s: save,
     x: () => {
       const row = document.activeElement?.closest?.("[data-row]");
       const id = row?.dataset.key;
@@ -118,24 +127,34 @@ export function runs(page) {
       page.update();
     },
     Escape: () => (state.selected.clear(), (state.told = null), page.update()),
-    y: () => navigator.clipboard?.writeText(listCommand(filter().given)),
+    y: () => copy(listCommand(filter()) || text(), "Command copied."),
   });
 
   const draw = () => {
     const query = text();
     const { given, terms, problem } = filter();
+    const saved = savedViews();
     const view = VIEWS.find(([, , wanted]) => wanted === query)?.[0] ?? "";
+    const own = view ? null : saved.find(([, wanted]) => wanted === query);
+    const tab = ([name, word, wanted], number) => h("a", { key: name, href: to("runs", { q: wanted }), class: wanted === query ? "here" : null, "aria-current": wanted === query ? "true" : null, click: (event) => (event.preventDefault(), apply(wanted)) }, word, number && number !== "0" ? [" ", h("b", number)] : null);
     return [
       head("Runs", total(state.counts), page.shell.whyNot ? null : button("Start a run…", () => startDialog(page.shell, (run) => go(to("runs", run.id))), { glyph: "play" })),
-      h("nav", { class: "views", "aria-label": "Views" }, VIEWS.map(([name, word, wanted]) => h("a", { key: name, href: to("runs", { q: wanted }), class: name === view ? "here" : null, "aria-current": name === view ? "true" : null, on: { click: (event) => (event.preventDefault(), apply(wanted)) } }, word, viewCount(page.shell, name)))),
+      h(
+        "nav.views",
+        { label: "Views" },
+        VIEWS.map((each) => tab(each, viewCount(page.shell, each[0]))),
+        saved.map(([name, wanted]) => tab([`saved ${name}`, brief(name, 40), wanted], state.sizes.get(name))),
+        own && forgetButton(own[0], () => page.update()),
+        query && !problem && !own && !view ? button("Save view…", save, { kind: "small plain", keys: "s" }) : null,
+      ),
       filterBox(page, query, terms, problem, apply),
-      state.histogram && h("div", { class: "card" }, h("div", { class: "legend" }, ["done", "unfinished", "failed"].map((kind) => h("span", { key: kind }, h("i", { class: `bin-${kind}` }), kind)), h("span", { class: "quiet end" }, "drag to choose a time")), bars(state.histogram, (from, until) => apply(`${SHOWN_TERMS.without(terms, ["since", "until"])} since:${from.toISOString()} until:${until.toISOString()}`))),
+      state.histogram && h("div.card", h("div.legend", ["done", "unfinished", "failed"].map((kind) => h("span", { key: kind }, h("i", { class: `bin-${kind}` }), kind)), h("span.quiet.end", "drag to choose a time")), bars(state.histogram, (from, until) => apply(`${SHOWN_TERMS.without(terms, ["since", "until"])} since:${from.toISOString()} until:${until.toISOString()}`))),
       state.selected.size ? selectionBar(page, state, given, load) : null,
       state.told && told(state, page),
-      h("div", { key: "list", class: state.peek ? "with-peek" : null }, list(page, state, query, apply, load, peek), state.peek && h("aside", { class: "peek card", "aria-label": "The run that is selected" }, peeked(page, state))),
+      h("div", { key: "list", class: state.peek ? "with-peek" : null }, list(page, state, query, apply, load, peek), state.peek && h("aside.peek.card", { label: "The run that is selected" }, peeked(page, state))),
     ];
   };
-  return { title: () => "Runs", crumbs: () => [["Runs", to("runs")]], draw };
+  return { title: () => "Runs", draw };
 }
 
 function viewCount(shell, name) {
@@ -155,14 +174,14 @@ function viewCount(shell, name) {
     doubt: () => sum("in_doubt"),
     cut: () => String(data.needs.filter((each) => each.kind === "cut_off").length),
   }[name]();
-  return number === "0" ? null : h("b", null, number);
+  return number;
 }
 
-function total(counts) {
+function total(counts, noun = "run") {
   if (!counts) return null;
   const values = Object.values(counts);
   const sum = values.reduce((all, each) => all + parseInt(each, 10), 0);
-  return `${amount(sum)}${values.some((each) => typeof each === "string") ? "+" : ""} ${sum === 1 ? "run" : "runs"}`;
+  return `${amount(sum)}${values.some((each) => typeof each === "string") ? "+" : ""}${noun && ` ${noun}${sum === 1 ? "" : "s"}`}`;
 }
 
 function filterBox(page, query, terms, problem, apply) {
@@ -173,26 +192,25 @@ function filterBox(page, query, terms, problem, apply) {
     } else if (event.key === "Backspace" && !event.target.value && terms.length) apply(SHOWN_TERMS.text(terms.slice(0, -1)));
   };
   return h(
-    "div",
-    { class: "filter-box" },
+    "div.filter-box",
     h(
       "div",
       { class: `filter${problem ? " wrong" : ""}` },
       icon("search"),
       terms.map((term, n) => h("span", { key: `${n} ${term.text}`, class: `token${term.problem ? " wrong" : ""}` }, brief(term.text, 60), iconButton("close", `Take away ${brief(term.text, 60)}`, () => apply(SHOWN_TERMS.text(terms.filter((_, at) => at !== n)))))),
-      h("input", { type: "text", "aria-label": "Filter runs", placeholder: terms.length ? "" : "status:failed  agent:triage  thread:…  queue:…  since:7d  or how a run's id begins", autocomplete: "off", spellcheck: "false", on: { keydown: input } }),
+      h("input", { type: "text", label: "Filter runs", placeholder: terms.length ? "" : "status:failed  agent:triage  thread:…  queue:…  since:7d  or how a run's id begins", autocomplete: "off", spellcheck: "false", on: { keydown: input } }),
     ),
-    problem && h("p", { class: "error", role: "alert" }, icon("failed"), problem),
+    problem && h("p.error", { role: "alert" }, icon("failed"), problem),
   );
 }
 
 function list(page, state, query, apply, load, peek) {
-  if (!state.items) return state.problem ? trouble(state.problem, load) : h("div", { class: "card" }, skeleton(8));
+  if (!state.items) return state.problem ? trouble(state.problem, load) : h("div.card", skeleton(8));
   const broken = state.problem && state.problem.kind !== "filter" ? trouble(state.problem, load) : null;
   if (!state.items.length) {
     if (!query) return [broken, nothingYet()];
     const all = state.unfiltered ? total(state.unfiltered) : null;
-    return [broken, h("div", { class: "card" }, empty("search", `No run fits ${brief(query, 120)}`, all && `${all} fit without the filter.`, button("Clear the filter", () => apply(""))))];
+    return [broken, emptyCard("search", `No run fits ${brief(query, 120)}`, all && `${all} fit without the filter.`, button("Clear the filter", () => apply("")))];
   }
   const isAll = state.items.every((run) => state.selected.has(run.id));
   const choose = (run, event) => {
@@ -201,34 +219,32 @@ function list(page, state, query, apply, load, peek) {
     page.update();
   };
   return h(
-    "div",
-    { class: "card runs" },
+    "div.card.runs",
     broken,
-    state.fresh.length ? h("button", { type: "button", class: "fresh", on: { click: () => load() } }, `${state.fresh.length} new`) : null,
+    state.fresh.length ? h("button.fresh", { click: () => load() }, `${state.fresh.length} new`) : null,
     h(
       "table",
-      { "aria-label": "Runs" },
-      h("thead", null, h("tr", null, h("th", { class: "pick" }, h("input", { type: "checkbox", "aria-label": "Select all that are shown", checked: isAll, on: { change: () => (state.items.forEach((run) => (isAll ? state.selected.delete(run.id) : state.selected.add(run.id))), page.update()) } })), ["Status", "Run", "Agent", "Now"].map((name) => h("th", { scope: "col" }, name)), ["Calls", "Cost", "Started"].map((name) => h("th", { scope: "col", class: "num" }, name)))),
+      { label: "Runs" },
+      h("thead", h("tr", h("th.pick", h("input", { type: "checkbox", label: "Select all that are shown", checked: isAll, on: { change: () => (state.items.forEach((run) => (isAll ? state.selected.delete(run.id) : state.selected.add(run.id))), page.update()) } })), ["Status", "Run", "Agent", "Now"].map((name) => h("th", { scope: "col" }, name)), ["Calls", "Cost", "Started"].map((name) => h("th", { scope: "col", class: "num" }, name)))),
       h(
         "tbody",
-        null,
         state.items.map((run) =>
           h(
             "tr",
-            { key: run.id, "data-row": "", tabindex: "-1", class: state.selected.has(run.id) ? "chosen" : run.id === state.peek ? "peeked" : null, on: { click: (event) => event.target.closest("a, input, button") || (innerWidth >= 1800 ? peek(run) : go(to("runs", run.id))) } },
-            h("td", { class: "pick" }, h("input", { type: "checkbox", "aria-label": `Select ${brief(run.id, 80)}`, checked: state.selected.has(run.id), on: { change: (event) => choose(run, event) } })),
-            h("td", { class: "s" }, statusOf(run)),
-            h("td", { class: "id" }, h("a", { class: "mono cut", href: to("runs", run.id), title: run.id }, brief(run.id, 80))),
-            h("td", { class: "agent" }, h("span", { class: "cut" }, brief(run.agent, 60))),
-            h("td", { class: "now" }, h("span", { class: "cut" }, nowOf(run))),
-            h("td", { class: "num calls" }, amount(run.calls.steps + run.calls.effects)),
-            h("td", { class: "num cost" }, money(run.usage.cost)),
-            h("td", { class: "num age" }, when(run.created_at)),
+            { key: run.id, row: true, class: state.selected.has(run.id) ? "chosen" : run.id === state.peek ? "peeked" : null, click: (event) => event.target.closest("a, input, button") || (innerWidth >= 1800 ? peek(run) : go(to("runs", run.id))) },
+            h("td.pick", h("input", { type: "checkbox", label: `Select ${brief(run.id, 80)}`, checked: state.selected.has(run.id), on: { change: (event) => choose(run, event) } })),
+            h("td.s", statusOf(run)),
+            h("td.id", h("a.mono.cut", { href: to("runs", run.id), title: run.id }, brief(run.id, 80))),
+            h("td.agent", h("span.cut", brief(run.agent, 60))),
+            h("td.now", h("span.cut", nowOf(run))),
+            h("td.num.calls", amount(run.calls.steps + run.calls.effects)),
+            h("td.num.cost", money(run.usage.cost)),
+            h("td.num.age", when(run.created_at)),
           ),
         ),
       ),
     ),
-    state.next ? h("div", { class: "more" }, button(state.isBusy ? "Loading…" : "Show more", () => load({ more: true }), { isOff: state.isBusy })) : null,
+    state.next ? h("div.more", button(state.isBusy ? "Loading…" : "Show more", () => load({ more: true }), { isOff: state.isBusy })) : null,
   );
 }
 
@@ -252,12 +268,12 @@ function selectionBar(page, state, given, load) {
   const target = state.isWhole ? { filter: given, expected: all } : { ids: [...state.selected] };
   const size = state.isWhole ? all : number;
   return h(
-    "div",
-    { class: "selection", role: "toolbar", "aria-label": "Selected runs" },
-    h("strong", null, `${amount(size)} selected`),
-    state.next && all !== null && all <= 1000 && !given.cut_off && !given.until ? h("label", { class: "check" }, h("input", { type: "checkbox", checked: Boolean(state.isWhole), on: { change: (event) => ((state.isWhole = event.target.checked), page.update()) } }), `all ${all} that match`) : null,
+    "div.selection",
+    { role: "toolbar", label: "Selected runs" },
+    h("strong", `${amount(size)} selected`),
+    state.next && all !== null && all <= 1000 && !given.cut_off && !given.until ? h("label.check", h("input", { type: "checkbox", checked: Boolean(state.isWhole), on: { change: (event) => ((state.isWhole = event.target.checked), page.update()) } }), `all ${all} that match`) : null,
     ["retry", "pause", "resume", "cancel"].map((act) => button(`${act[0].toUpperCase()}${act.slice(1)}…`, () => actOnMany(page.shell, act, target, size, done), { kind: act === "cancel" ? "danger" : "" })),
-    h("span", { class: "grow" }),
+    h("span.grow"),
     iconButton("close", "Select none", () => (state.selected.clear(), (state.isWhole = false), page.update())),
   );
 }
@@ -266,10 +282,10 @@ function told(state, page) {
   const by = new Map();
   for (const { id, what } of state.told.items) by.set(what, [...(by.get(what) ?? []), id]);
   return h(
-    "div",
-    { class: "banner info", role: "status" },
+    "div.banner.info",
+    { role: "status" },
     icon("info"),
-    h("div", { class: "grow" }, [...by].map(([what, ids]) => h("p", { key: what }, h("strong", null, `${ids.length} ${what.replaceAll("_", " ")}: `), ids.slice(0, 12).map((id) => [h("a", { class: "mono", href: to("runs", id) }, brief(id, 60)), " "]), ids.length > 12 ? `and ${ids.length - 12} more` : null)), state.told.left ? h("p", null, `${state.told.left} were left: at most 1,000 at once.`) : null),
+    h("div.grow", [...by].map(([what, ids]) => h("p", { key: what }, h("strong", `${ids.length} ${what.replaceAll("_", " ")}: `), ids.slice(0, 12).map((id) => [runLink(id, 60), " "]), ids.length > 12 ? `and ${ids.length - 12} more` : null)), state.told.left ? h("p", `${state.told.left} were left: at most 1,000 at once.`) : null),
     iconButton("close", "Close", () => ((state.told = null), page.update())),
   );
 }
@@ -278,9 +294,9 @@ function peeked(page, state) {
   const run = state.items?.find((each) => each.id === state.peek) ?? state.peeked;
   if (!run) return skeleton(4);
   return [
-    h("header", null, chip(standing(run)), h("h2", null, brief(run.agent, 60)), h("span", { class: "mono quiet cut" }, brief(run.id, 60)), h("span", { class: "grow" }), h("a", { class: "button", href: to("runs", run.id) }, "Open")),
-    h("p", { class: "quiet" }, nowOf(run)),
-    state.story ? h("ol", { class: "story" }, state.story.slice(0, 40).map((line) => h("li", null, brief(line, 400)))) : skeleton(5),
+    h("header", chip(standing(run)), h("h2", brief(run.agent, 60)), h("span.mono.quiet.cut", brief(run.id, 60)), h("span.grow"), h("a.button", { href: to("runs", run.id) }, "Open")),
+    h("p.quiet", nowOf(run)),
+    state.story ? h("ol.story", state.story.slice(0, 40).map((line) => h("li", brief(line, 400)))) : skeleton(5),
   ];
 }
 
@@ -294,6 +310,10 @@ function fits(run, given) {
   return has("agent", run.agent) && has("thread", run.thread_id) && has("queue", run.queue) && has("parent", run.parent_id ?? undefined);
 }
 
-function listCommand(given) {
-  return command("runs", (given.status ?? []).flatMap((each) => ["--status", each]), given.agent ? ["--agent", given.agent] : [], given.thread ? ["--thread", given.thread] : [], given.queue ? ["--queue", given.queue] : []);
+/** The command that lists the same; empty where it has no such filter. */
+function listCommand({ given, terms }) {
+  const age = terms.find((term) => /^since:\d+[smhdw]$/.test(term.text))?.text.slice(6);
+  if (given.until || given.parent || given.cut_off || given.prefix || (given.since && !age)) return "";
+  const option = (name) => [given[name] ?? []].flat().flatMap((each) => [`--${name}`, each]);
+  return command("runs", ["status", "agent", "thread", "queue", "tag"].flatMap(option), age ? ["--since", age] : []);
 }

@@ -3,7 +3,7 @@
 import { get, newKey, post } from "../api.js";
 import { mayAct } from "../acts.js";
 import { h } from "../dom.js";
-import { button, commandLine, openDialog, trouble } from "../ui.js";
+import { button, commandLine, field, openDialog, trouble } from "../ui.js";
 import { command } from "../words.js";
 
 export function startDialog(shell, done) {
@@ -34,14 +34,14 @@ export function startDialog(shell, done) {
     const typed = (name) => ({ input: (event) => ((state[name] = event.target.value), update()) });
     const agent = state.agents?.find((each) => each.name === state.agent);
     return [
-      h("label", { class: "field" }, h("span", null, "Agent"), h("input", { list: "agents", autofocus: "", value: state.agent, on: typed("agent") })),
+      field("Agent", h("input", { list: "agents", autofocus: "", value: state.agent, on: typed("agent") })),
       h("datalist", { id: "agents" }, (state.agents ?? []).map((each) => h("option", { key: each.name, value: each.name }))),
-      h("label", { class: "field" }, h("span", null, "Arguments, by name, as JSON"), h("textarea", { rows: "4", class: "mono", spellcheck: "false", "aria-invalid": input ? null : "true", value: state.input, on: typed("input") }), !input && h("small", { class: "error" }, "It takes a JSON object."), agent?.first && h("small", null, `Its first argument is ${agent.first}.`)),
-      h("label", { class: "field" }, h("span", null, "Id"), h("input", { maxlength: "200", placeholder: "made up, if none is given", value: state.id, on: typed("id") })),
-      h("label", { class: "field" }, h("span", null, "Note"), h("input", { maxlength: "2000", value: state.note, on: typed("note") })),
+      field("Arguments, by name, as JSON", h("textarea", { rows: "4", class: "mono", spellcheck: "false", "aria-invalid": input ? null : "true", value: state.input, on: typed("input") }), !input && h("small.error", "It takes a JSON object."), agent?.first && h("small", `Its first argument is ${agent.first}.`)),
+      field("Id", h("input", { maxlength: "200", placeholder: "made up, if none is given", value: state.id, on: typed("id") })),
+      field("Note", h("input", { maxlength: "2000", value: state.note, on: typed("note") })),
       commandLine(command("run", `FILE:${state.agent || "AGENT"}`, "--input", state.input.replace(/\s+/g, " "), state.id && ["--id", state.id])),
       state.problem && trouble(state.problem),
-      h("footer", null, button("Leave it", close), button("Start", go, { kind: "primary", isOff: !state.agent || !input || state.isBusy })),
+      h("footer", button("Leave it", close), button("Start", go, { kind: "primary", isOff: !state.agent || !input || state.isBusy })),
     ];
   });
   get("/agents").then((found) => ((state.agents = found.items), dialog.update()), () => {});

@@ -2,7 +2,7 @@
 
 import { brief, h } from "../dom.js";
 import { to } from "../router.js";
-import { banner, chip, commandLine, empty, head, shown, table } from "../ui.js";
+import { banner, chip, commandLine, emptyCard, head, shown, table } from "../ui.js";
 import { amount, count, when } from "../words.js";
 import { queueTable } from "./queues.js";
 
@@ -18,25 +18,25 @@ export function workers(page) {
     const unknown = waiting.filter((run) => !knows(run.agent));
     return [
       waiting.length
-        ? banner("warn", "cut_off", unknown.length ? `${count(unknown.length, "run waits", "runs wait")} for a worker that knows ${unknown.length === 1 ? "its" : "their"} agent.` : `${count(waiting.length, "run was", "runs were")} cut off and nobody has ${waiting.length === 1 ? "it" : "them"} yet.`, (unknown.length ? unknown : waiting).slice(0, 8).map((run) => [h("a", { key: run.id, class: "mono", href: to("runs", run.id) }, brief(run.id, 60)), ` (${brief(run.agent, 40)}) `]))
+        ? banner("warn", "cut_off", unknown.length ? `${count(unknown.length, "run waits", "runs wait")} for a worker that knows ${unknown.length === 1 ? "its" : "their"} agent.` : `${count(waiting.length, "run was", "runs were")} cut off and nobody has ${waiting.length === 1 ? "it" : "them"} yet.`, (unknown.length ? unknown : waiting).slice(0, 8).map((run) => [h("a.mono", { key: run.id, href: to("runs", run.id) }, brief(run.id, 60)), ` (${brief(run.agent, 40)}) `]))
         : null,
       data.items.length
         ? table(
             "Workers",
-            [{ name: "State" }, { name: "Worker" }, { name: "Where" }, { name: "Holdfast" }, { name: "Agents" }, { name: "Runs", kind: "num" }, { name: "Started" }, { name: "How it is known" }],
+            ["State", "Worker", "Where", "Holdfast", "Agents", { name: "Runs", kind: "num" }, "Started", "How it is known"],
             data.items.map((each) => ({
               key: each.id,
-              cells: [each.alive ? chip("running", "alive") : chip("cut_off", "dead"), h("span", { class: "mono cut" }, brief(each.id, 40)), `${brief(each.host, 60)}, pid ${each.pid}`, each.holdfast ? brief(each.holdfast, 20) : "–", each.agents?.length ? (each.agents.length > 3 ? `${each.agents.length} agents` : each.agents.map((name) => brief(name, 30)).join(", ")) : "–", amount(each.runs), when(each.started_at), each.alive ? "its lock is held" : { lock: "its lock is free", lease: "its lease ran out" }[each.proof] ?? brief(each.proof ?? "its lease ran out", 60)],
+              cells: [each.alive ? chip("running", "alive") : chip("cut_off", "dead"), h("span.mono.cut", brief(each.id, 40)), `${brief(each.host, 60)}, pid ${each.pid}`, each.holdfast ? brief(each.holdfast, 20) : "–", each.agents?.length ? (each.agents.length > 3 ? `${each.agents.length} agents` : each.agents.map((name) => brief(name, 30)).join(", ")) : "–", amount(each.runs), when(each.started_at), each.alive ? "its lock is held" : { lock: "its lock is free", lease: "its lease ran out" }[each.proof] ?? brief(each.proof ?? "its lease ran out", 60)],
             })),
           )
-        : h("div", { class: "card" }, empty("worker", "No worker", "Runs that are queued wait until one starts.", commandLine("holdfast worker agent.py"))),
-      h("h2", { class: "part" }, "Queues"),
+        : emptyCard("worker", "No worker", "Runs that are queued wait until one starts.", commandLine("holdfast worker agent.py")),
+      h("h2.part", "Queues"),
       shown(queueReading, (found) => queueTable(page, queueReading, found), { rows: 2 }),
     ];
   };
   return {
     title: () => "Workers",
-    crumbs: () => [["Workers", to("workers")]],
+   
     draw: () => {
       const items = reading.data?.items ?? [];
       const alive = items.filter((each) => each.alive).length;

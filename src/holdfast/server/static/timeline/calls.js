@@ -8,6 +8,7 @@ export class Calls {
     this.bySeq = new Map();
     this.byKey = new Map();
     this.list = [];
+    this.names = new Set();
     this.claims = [];
     this.outages = [];
     this.head = 0;
@@ -18,6 +19,7 @@ export class Calls {
   /** Take an answer: what changed is in it whole. */
   take(columns, createdAt) {
     const { calls, branches, names, kinds, statuses, extras } = columns;
+    for (const name of names) this.names.add(name);
     this.claims = columns.claims.map((claim) => ({ ...claim, at: claim.at / 1000, last_seen: claim.last_seen ? claim.last_seen / 1000 : null }));
     const zero = this.claims.length ? columns.claims[0].at : createdAt * 1000;
     for (let n = 0; n < calls.seq.length; n += 1) {

@@ -33,14 +33,14 @@ export class Timeline {
     this.rows = [];
     this.selected = "";
     this.pool = [];
-    this.root = h("div", { class: "timeline", own: true });
-    this.bar = h("div", { class: "timeline-bar" });
-    this.map = h("canvas", { class: "minimap", "aria-hidden": "true" });
-    this.axisBox = h("div", { class: "axis", "aria-hidden": "true" });
-    this.back = h("div", { class: "lanes-back", "aria-hidden": "true" });
-    this.body = h("div", { class: "rows", role: "treegrid", "aria-label": "Calls" });
-    this.headBox = h("div", { class: "timeline-head" }, h("div", { class: "map-row" }, h("div", { class: "tree-space" }), h("div", { class: "map-box" }, this.map, (this.brush = h("i", { class: "brush" })))), h("div", { class: "axis-row" }, h("div", { class: "tree-space" }), this.axisBox));
-    this.root.append(this.bar, this.headBox, h("div", { class: "rows-box" }, this.back, this.body), legend());
+    this.root = h("div.timeline", { own: true });
+    this.bar = h("div.timeline-bar");
+    this.map = h("canvas.minimap", { "aria-hidden": "true" });
+    this.axisBox = h("div.axis", { "aria-hidden": "true" });
+    this.back = h("div.lanes-back", { "aria-hidden": "true" });
+    this.body = h("div.rows", { role: "treegrid", label: "Calls" });
+    this.headBox = h("div.timeline-head", h("div.map-row", h("div.tree-space"), h("div.map-box", this.map, (this.brush = h("i.brush")))), h("div.axis-row", h("div.tree-space"), this.axisBox));
+    this.root.append(this.bar, this.headBox, h("div.rows-box", this.back, this.body), legend());
     this.body.addEventListener("click", (event) => this.clicked(event));
     this.body.addEventListener("keydown", (event) => this.pressed(event));
     this.brushing();
@@ -109,9 +109,9 @@ export class Timeline {
     };
     const fresh = [
       segments("Bars show", [["time", "time"], ["tokens", "tokens"], ["cost", "cost"]], this.mode, (mode) => ((this.mode = mode), this.rebuild())),
-      h("div", { class: "pills", role: "group", "aria-label": "Show only" }, filters.map(([name, word]) => h("button", { type: "button", class: "pill", "aria-pressed": this.only.has(name) ? "true" : "false", on: { click: () => turn(name) } }, word, " ", h("b", null, amount(this.counts[name]))))),
-      h("span", { class: "grow" }),
-      h("button", { type: "button", class: "pill fold", "aria-pressed": this.isFolding ? "true" : "false", on: { click: () => ((this.isFolding = !this.isFolding), this.rebuild()) } }, "fold idle time"),
+      h("div.pills", { role: "group", label: "Show only" }, filters.map(([name, word]) => h("button.pill", { "aria-pressed": this.only.has(name) ? "true" : "false", click: () => turn(name) }, word, " ", h("b", amount(this.counts[name]))))),
+      h("span.grow"),
+      h("button.pill.fold", { "aria-pressed": this.isFolding ? "true" : "false", click: () => ((this.isFolding = !this.isFolding), this.rebuild()) }, "fold idle time"),
       button("Fit", () => this.fit(), { kind: "small plain", keys: "z" }),
     ];
     const focused = [...this.bar.querySelectorAll("button")].indexOf(document.activeElement);
@@ -157,13 +157,13 @@ export class Timeline {
     for (const part of this.axis.parts) {
       if (part.kind === "work" || (!part.isFolded && part.kind === "idle")) continue;
       const isDown = part.kind === "down";
-      behind.push(h("i", { class: isDown ? "down" : "idle", style: { left: `${part.x}px`, width: `${Math.max(1, part.size)}px` } }));
+      behind.push(h("i", { class: isDown ? "down" : "idle", style: { left: part.x, width: Math.max(1, part.size) } }));
       const text = `${part.isFolded ? "" : ""}${isDown && part.size > 74 ? "down " : ""}${length((part.to - part.from) / 1000)}`;
       const middle = part.x + part.size / 2;
       const half = text.length * 3.4 + 7;
       const left = Math.max(half, Math.min(this.axis.width - half, middle));
       if (left - half > edge && part.size > 7) {
-        box.push(h("span", { class: `fold-label ${isDown ? "down" : ""}`, style: { left: `${left}px` }, title: isDown ? `down ${length((part.to - part.from) / 1000)}` : `nothing was executed for ${length((part.to - part.from) / 1000)}` }, text));
+        box.push(h("span", { class: `fold-label ${isDown ? "down" : ""}`, style: { left: left }, title: isDown ? `down ${length((part.to - part.from) / 1000)}` : `nothing was executed for ${length((part.to - part.from) / 1000)}` }, text));
         edge = left + half + 2;
       }
     }
@@ -173,20 +173,20 @@ export class Timeline {
     for (const claim of kept) {
       if (claim.at < this.axis.from || claim.at > this.axis.to) continue;
       const x = this.axis.at(claim.at);
-      behind.push(h("i", { class: "resumed", style: { left: `${x}px` } }));
+      behind.push(h("i.resumed", { style: { left: x } }));
       const number = this.keptAt(claim);
       if (number && x - lineEdge > 62) {
         const isLate = x > this.axis.width - 52;
-        box.push(h("span", { class: `kept${isLate ? " late" : ""}`, style: { left: `${x}px` } }, `↺ ${number} kept`));
+        box.push(h("span", { class: `kept${isLate ? " late" : ""}`, style: { left: x } }, `↺ ${number} kept`));
         lineEdge = x;
         places.push(isLate ? [x - 56, x] : [x, x + 56]);
       }
     }
     for (const tick of found) {
-      behind.push(h("i", { class: "tick", style: { left: `${tick.x}px` } }));
-      if (tick.x > 24 && tick.x < this.axis.width - 26 && !places.some(([from, to]) => tick.x + 30 > from && tick.x - 30 < to)) box.push(h("span", { class: "tick", style: { left: `${tick.x}px` } }, tickText(tick.at, step)));
+      behind.push(h("i.tick", { style: { left: tick.x } }));
+      if (tick.x > 24 && tick.x < this.axis.width - 26 && !places.some(([from, to]) => tick.x + 30 > from && tick.x - 30 < to)) box.push(h("span.tick", { style: { left: tick.x } }, tickText(tick.at, step)));
     }
-    if (this.isOpen && !this.range && this.run.status === "running" && !this.lostAt) behind.push(h("i", { class: "now", style: { left: `${this.axis.at(now)}px` } }));
+    if (this.isOpen && !this.range && this.run.status === "running" && !this.lostAt) behind.push(h("i.now", { style: { left: this.axis.at(now) } }));
     this.axisBox.replaceChildren(...box);
     this.back.replaceChildren(...behind);
   }
@@ -296,13 +296,13 @@ export class Timeline {
   }
 
   newRow() {
-    const twist = h("span", { class: "twist" });
+    const twist = h("span.twist");
     const shape = icon("step");
-    const label = h("span", { class: "label" });
-    const took = h("span", { class: "took" });
-    const tree = h("div", { class: "tree", role: "gridcell" }, twist, shape, label, took);
-    const lane = h("div", { class: "lane", role: "gridcell" });
-    const element = h("div", { class: "row", role: "row" }, tree, lane);
+    const label = h("span.label");
+    const took = h("span.took");
+    const tree = h("div.tree", { role: "gridcell" }, twist, shape, label, took);
+    const lane = h("div.lane", { role: "gridcell" });
+    const element = h("div.row", { role: "row" }, tree, lane);
     this.body.append(element);
     return { element, tree, twist, use: shape.firstChild, label, took, lane, number: -1, version: 0 };
   }
@@ -340,7 +340,7 @@ export class Timeline {
     if (this.mode !== "time") {
       const value = this.mode === "tokens" ? call.tokens : call.cost;
       const share = value / this.most[this.mode];
-      slot.lane.replaceChildren(...(value ? [h("i", { class: `bar ${this.mode === "cost" ? "effect" : "tokens"}`, style: { left: "0px", width: `${Math.max(2, share * (this.axis.width - 70))}px` } }), h("span", { class: "beside", style: { left: `${share * (this.axis.width - 70) + 8}px` } }, this.mode === "tokens" ? amount(value) : money(value))] : []));
+      slot.lane.replaceChildren(...(value ? [h("i", { class: `bar ${this.mode === "cost" ? "effect" : "tokens"}`, style: { left: 0, width: Math.max(2, share * (this.axis.width - 70)) } }), h("span.beside", { style: { left: share * (this.axis.width - 70) + 8 } }, this.mode === "tokens" ? amount(value) : money(value))] : []));
       return;
     }
     const now = this.now;
@@ -350,7 +350,7 @@ export class Timeline {
       let marks = 0;
       for (const claim of row.calls.claims) {
         if (claim.at <= call.ended || claim.at < this.axis.from || claim.at > this.axis.to || marks >= MARKS || claim === row.calls.claims[0]) continue;
-        nodes.push(h("i", { class: "replayed", style: { left: `${this.axis.at(claim.at) + 3}px` } }));
+        nodes.push(h("i.replayed", { style: { left: this.axis.at(claim.at) + 3 } }));
         marks += 1;
       }
     }
@@ -364,10 +364,10 @@ export class Timeline {
     const width = right - left;
     if (piece.kind.startsWith("doubt")) return this.doubt(piece, left, right);
     const least = piece.kind === "cut" ? 11 : piece.kind === "off" ? 0 : 3;
-    const nodes = [h("i", { class: `bar ${piece.kind}`, style: { left: `${piece.kind === "cut" && width < least ? Math.max(0, right - least + 3) : left}px`, width: `${Math.max(least, width)}px` } })];
+    const nodes = [h("i", { class: `bar ${piece.kind}`, style: { left: piece.kind === "cut" && width < least ? Math.max(0, right - least + 3) : left, width: Math.max(least, width) } })];
     if (piece.kind === "wait open") {
       const text = { ask: "waits for a person", receive: "waits for a signal", sleep: piece.due ? `until ${clock(piece.due)}` : "sleeps" }[call?.kind] ?? "waits";
-      nodes.push(h("span", { class: `beside wait${left > 150 ? " before" : ""}`, style: { left: `${left > 150 ? left - 6 : left + 4}px` } }, text));
+      nodes.push(h("span", { class: `beside wait${left > 150 ? " before" : ""}`, style: { left: left > 150 ? left - 6 : left + 4 } }, text));
     }
     return nodes;
   }
@@ -378,9 +378,9 @@ export class Timeline {
     const fits = (words) => left > words.length * 5.6 + 16 || this.axis.width - right > words.length * 5.6 + 18;
     const text = fits(whole) ? whole : isOpen ? "in doubt" : "settled";
     const isBefore = left > text.length * 5.6 + 16;
-    const nodes = [h("i", { class: "doubt-line", style: { left: `${left}px`, width: `${Math.max(0, right - left)}px` } }), h("i", { class: "doubt-mark", style: { left: `${left}px` } }, icon("in_doubt"))];
-    if (!isOpen) nodes.push(h("i", { class: "doubt-end", style: { left: `${right}px` } }, icon("done")));
-    nodes.push(h("span", { class: `beside doubt${isBefore ? " before" : ""}`, style: { left: `${isBefore ? left - 12 : Math.max(right, left) + 14}px` } }, text));
+    const nodes = [h("i.doubt-line", { style: { left: left, width: Math.max(0, right - left) } }), h("i.doubt-mark", { style: { left: left } }, icon("in_doubt"))];
+    if (!isOpen) nodes.push(h("i.doubt-end", { style: { left: right } }, icon("done")));
+    nodes.push(h("span", { class: `beside doubt${isBefore ? " before" : ""}`, style: { left: isBefore ? left - 12 : Math.max(right, left) + 14 } }, text));
     return nodes;
   }
 
@@ -489,5 +489,5 @@ function tickText(at, step) {
 
 function legend() {
   const kinds = [["step", "step"], ["tokens", "step with tokens"], ["effect", "effect"], ["child", "child run"], ["wait", "wait"], ["failed", "failed attempt"], ["cut", "cut off"]];
-  return h("div", { class: "timeline-legend", "aria-hidden": "true" }, kinds.map(([kind, word]) => h("span", null, h("i", { class: `bar ${kind}` }), word)), h("span", null, h("i", { class: "doubt-line" }), "in doubt"), h("span", null, h("i", { class: "replayed" }), "from the journal"));
+  return h("div.timeline-legend", { "aria-hidden": "true" }, kinds.map(([kind, word]) => h("span", h("i", { class: `bar ${kind}` }), word)), h("span", h("i.doubt-line"), "in doubt"), h("span", h("i.replayed"), "from the journal"));
 }
