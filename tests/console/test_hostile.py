@@ -79,6 +79,11 @@ async def doubting(value: Any) -> Any:
 
 @hf.agent
 async def listening(value: Any) -> Any:
+    """Says it in its thread, and has it in its plan."""
+    text = str(value)[:3_000]
+    await hf.thread(Any).append(value, {"role": text[:200], "text": text})
+    plan = await hf.plan([" ".join(text.split()) or "x"])
+    await plan.tick(1, note=" ".join(text.split())[:300])
     return value
 
 
@@ -129,6 +134,9 @@ def test_nothing_runs_and_nothing_breaks(hostile: Served, width: int) -> None:
             await page.goto(hostile.bare(path))
             await page.locator(seen).first.wait_for(state="attached", timeout=_PATIENCE_MS)
             await page.wait_for_timeout(150)
+            await check_page(path)
+
+        async def check_page(path: str) -> None:
             over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             pwned = await page.evaluate("globalThis.pwned ?? ({}).pwned ?? null")
             odd = await page.evaluate(
@@ -161,6 +169,14 @@ def test_nothing_runs_and_nothing_breaks(hostile: Served, width: int) -> None:
             path = f"/runs/{quote(run['id'], safe='')}"
             await visit(path, ".run-head")
             await visit(f"{path}?tab=values", ".json")
+            if run["agent"] == "listening":
+                await visit(f"{path}?tab=plan", ".plan-head")
+                await visit(f"{path}?tab=messages", ".bubble")
+                await visit(f"/threads/{quote(run['thread_id'], safe='')}", ".bubble")
+                await visit(path, ".run-head")
+                await page.keyboard.press("f")
+                await page.locator(".preflight .lines").wait_for(timeout=_PATIENCE_MS)
+                await check_page(f"{path}: fork")
             if number % 3 == 0:
                 await visit(f"{path}?tab=journal", ".record:nth-child(2)")
                 await visit(f"{path}?tab=story", ".story li")

@@ -75,7 +75,6 @@ def test_a_fork_tells_what_it_would_be_and_is_made_by_mouse_and_by_keyboard(serv
         await results.fill('search#1=["<i>moons"]')
         await dialog.get_by_text("1 call with another result").wait_for(timeout=_PATIENCE_MS)
         await dialog.get_by_text("""holdfast fork first --at 3 --result 'search#1=["<i>moons"]'""").wait_for()
-        await dialog.get_by_text("Its id and thread").click()
         await dialog.get_by_role("textbox", name="Id").fill("second")
         await dialog.get_by_label("Note").fill("what if")
         await dialog.get_by_role("button", name="Fork the run").click()
@@ -94,7 +93,7 @@ def test_a_fork_tells_what_it_would_be_and_is_made_by_mouse_and_by_keyboard(serv
         await dialog.get_by_text("holdfast fork turning --turn 2 --set 'seen=[7]'").wait_for()
         await dialog.get_by_label("Note").focus()
         await page.keyboard.type("by hand")
-        await page.locator(".preflight:not([aria-busy])").wait_for(timeout=_PATIENCE_MS)
+        await page.locator(".preflight[aria-busy=false]").wait_for(timeout=_PATIENCE_MS)
         await page.keyboard.press("Enter")
         await page.get_by_text("forked from").wait_for(timeout=_PATIENCE_MS)
         assert await looks.refused(page) == []

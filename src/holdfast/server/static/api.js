@@ -108,10 +108,6 @@ export function post(path, body = {}, key = newKey()) {
   return ask("POST", `${API}${path}`, { body, key });
 }
 
-export function remove(path) {
-  return ask("DELETE", `${API}${path}`);
-}
-
 export function newKey() {
   return `web-${crypto.getRandomValues(new Uint32Array(4)).join("-")}`;
 }

@@ -27,10 +27,10 @@ export function brief(text, most = 240) {
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;
 }
 
-/** An element, and what is in it; before that, as a plain object, its properties. `div.card.runs` has these classes.
-    `on` has handlers, `click` is the one for clicks, `style` sets properties one by one, `key` says which of its siblings
-    it is, `row` makes it a row that keys move to, `own` leaves its children to whoever made them; `mount` is an element
-    with a life of its own, to stand inside. `label` is what those hear who do not see it. */
+/** An element, `div.card.runs` with these classes: its properties, if it has any, then what is in it. `on` has handlers,
+    `click` is one; `style` sets properties one by one; `label` is for those who do not see it; `key` says which of its
+    siblings it is, `row` that keys move to it; `own` leaves its children to whoever made them; `mount` is an element with
+    a life of its own, to stand inside. */
 export function h(tag, ...given) {
   const [first] = given;
   const props = first && typeof first === "object" && !Array.isArray(first) && !(first instanceof Node) ? given.shift() : null;
@@ -43,7 +43,8 @@ export function h(tag, ...given) {
   return element;
 }
 
-function set(element, name, value) {
+function set(element, name, given) {
+  const value = typeof given === "boolean" && name.startsWith("aria-") ? String(given) : given;
   if (value === null || value === undefined || value === false) return;
   if (name === "on") listen(element, value);
   else if (name === "click") listen(element, { click: value });
@@ -55,8 +56,7 @@ function set(element, name, value) {
     element[MOUNT] = value;
     element.dataset.own = "mount";
   }
-  else if (name === "initial") element.value = value;
-  else if (name === "value" || name === "checked" || name === "indeterminate") {
+  else if (name === "value" || name === "checked") {
     element[name] = value;
     element[BOUND] = { ...element[BOUND], [name]: value };
     if (name === "value" && element.tagName === "OPTION") element.setAttribute("value", value);
@@ -112,10 +112,9 @@ export function morph(old, fresh) {
   attributes(old, fresh);
   if (fresh[HANDLERS] || old[HANDLERS]) listen(old, fresh[HANDLERS] ?? {});
   if (fresh[BOUND]) {
-    const { value, checked, indeterminate } = fresh[BOUND];
+    const { value, checked } = fresh[BOUND];
     old[BOUND] = fresh[BOUND];
     if (checked !== undefined) old.checked = checked;
-    if (indeterminate !== undefined) old.indeterminate = indeterminate;
     if (value !== undefined && old.value !== value && old !== document.activeElement) old.value = value;
   } else if (old.tagName === "INPUT" && (old.type === "checkbox" || old.type === "radio") && old[BOUND]) {
     old.checked = fresh.checked;

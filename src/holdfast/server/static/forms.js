@@ -135,9 +135,9 @@ export class Form {
       delete this.errors[field.name];
       changed();
     };
-    const hints = [schema.description, bounds(schema), ["json", "words"].includes(way) && way === "json" ? typeText(schema) : null, field.isRequired || !this.fields ? null : "optional"].filter(Boolean).join(" · ");
+    const hints = [schema.description, bounds(schema), way === "json" ? typeText(schema) : null, field.isRequired || !this.fields ? null : "optional"].filter(Boolean).join(" · ");
     const about = [error ? `${id}-error` : null, hints ? `${id}-hint` : null].filter(Boolean).join(" ") || null;
-    const common = { id, "aria-invalid": error ? "true" : null, "aria-describedby": about };
+    const common = { id, "aria-invalid": !!error, "aria-describedby": about };
     const typed = { input: (event) => set(event.target.value) };
     const name = field.name ? brief(field.name, 80) : "Answer";
     const controls = {
@@ -151,9 +151,7 @@ export class Form {
       json: () => h("textarea", { ...common, rows: "3", class: "mono", spellcheck: "false", value: this.state[field.name], on: typed }),
     };
     const isGroup = way === "radios";
-    return h(
-      isGroup ? "fieldset" : "div",
-      { key: id, class: `field way-${way}` },
+    return h(isGroup ? "fieldset" : "div", { key: id, class: `field way-${way}` },
       h(isGroup ? "legend" : "label", { for: isGroup ? null : id, class: this.fields ? null : "unseen" }, name, field.isRequired && this.fields ? h("em", " required") : null),
       controls[way](),
       error && h("p.error", { id: `${id}-error`, role: "alert" }, icon("failed"), brief(error, 300)),

@@ -26,9 +26,7 @@ export function bars(found, choose = null) {
   const span = new Date(found.to).getTime() - from;
   const label = (share) => (span > 86_400_000 ? day(from + share * span) : clock(from + share * span));
   const total = found.bins.reduce((sum, bin) => sum + KINDS.reduce((each, kind) => each + (bin[kind] ?? 0), 0), 0);
-  return h(
-    "div",
-    { class: `histogram${choose ? " drag" : ""}`, role: "img", label: `${total} runs from ${label(0)} on` },
+  return h("div", { class: `histogram${choose ? " drag" : ""}`, role: "img", label: `${total} runs from ${label(0)} on` },
     h("div.bins", { on: choose ? dragging(found, choose) : {} }, found.bins.map((bin, n) => h("span", { key: String(n) }, KINDS.map((kind) => (bin[kind] ? h("i", { class: `bin-${kind}`, style: { height: `${Math.max(3, (bin[kind] / most) * 100)}%` } }) : null))))),
     h("div.scale", [0, 0.33, 0.66].map((share) => h("span", label(share))), h("span", "now")),
   );

@@ -13,8 +13,7 @@ export const KEYS = [
 
 export function showKeys() {
   openDialog("Keys", "info", (update, close) => [
-    h(
-      "div.keys",
+    h("div.keys",
       KEYS.map(([title, keys]) => h("section", h("h3", title), h("dl", keys.map(([key, about]) => h("div", h("dt", key.split(" ").map((each) => h("kbd", each))), h("dd", about)))))),
     ),
     h("footer", h("button.button", { autofocus: "", click: close }, "Close")),

@@ -5,6 +5,7 @@ import { fill, h, icon } from "./dom.js";
 import { sprite } from "./icons.js";
 import { moveRow, openRow, showKeys, startKeys } from "./keys.js";
 import { live } from "./live.js";
+import { recall } from "./memory.js";
 import { Page } from "./page.js";
 import { compare } from "./pages/compare.js";
 import { doubts } from "./pages/doubts.js";
@@ -105,9 +106,7 @@ function askToSignIn(why) {
   const draw = () =>
     fill(
       box,
-      h(
-        "form",
-        { on: { submit: enter } },
+      h("form", { on: { submit: enter } },
         icon("anchor"),
         h("h1", "Holdfast"),
         h("p", why, " Open the address that `holdfast console` printed, or give a token."),
@@ -123,11 +122,7 @@ function askToSignIn(why) {
 
 async function start() {
   document.body.replaceChildren(sprite());
-  try {
-    applyTheme(localStorage.getItem("hf-theme") || "auto");
-  } catch {
-    applyTheme("auto");
-  }
+  applyTheme(recall("hf-theme") || "auto");
   const token = params.get("t");
   if (token) history.replaceState(history.state, "", location.pathname + location.search);
   try {

@@ -24,7 +24,6 @@ export class Reading {
     const known = kept.get(name);
     if (known || !this.name) this.data = known ?? null;
     Object.assign(this, { path, given, name, problem: null });
-    this.isOther = !known;
     this.number = (this.number ?? 0) + 1;
     this.isBusy = false;
     this.at = 0;
@@ -54,7 +53,6 @@ export class Reading {
       if (number !== this.number || this.isOver) return;
       this.data = data;
       this.problem = null;
-      this.isOther = false;
       kept.delete(this.name);
       kept.set(this.name, data);
       if (kept.size > KEPT) kept.delete(kept.keys().next().value);

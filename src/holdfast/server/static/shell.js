@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { brief, fill, h, icon } from "./dom.js";
 import { showKeys } from "./keys.js";
 import { live } from "./live.js";
+import { keep, recall } from "./memory.js";
 import { Reading } from "./reading.js";
 import { go, place, to } from "./router.js";
 import { announceBy, button, iconButton, openDialog } from "./ui.js";
@@ -34,7 +35,7 @@ export class Shell {
     this.title = "Holdfast";
     this.crumbs = [];
     this.message = null;
-    this.theme = stored("hf-theme") || "auto";
+    this.theme = recall("hf-theme") || "auto";
     applyTheme(this.theme);
     this.skip = h("a.skip", { href: "#main", click: (event) => (event.preventDefault(), this.main.focus()) }, "To the content");
     this.rail = h("nav.rail", { label: "Pages" });
@@ -72,8 +73,9 @@ export class Shell {
   }
 
   entitle(title, crumbs) {
-    this.title = title;
-    this.crumbs = crumbs;
+    const mark = JSON.stringify([location.pathname, title, crumbs]);
+    if (mark === this.mark) return;
+    Object.assign(this, { mark, title, crumbs });
     this.draw();
   }
 
@@ -86,14 +88,12 @@ export class Shell {
       this.rail,
       h("a.brand", { href: to() }, icon("anchor"), "holdfast"),
       GROUPS.map((group) => h("div.group", group.map((each) => this.entry(each, numbers)))),
-      h(
-        "div.foot",
+      h("div.foot",
         this.store && h("p", this.store.kind === "sqlite" ? "SQLite" : "PostgreSQL", `, ${this.store.durability} durability`),
         h("p", `${this.person.name}, ${this.isReadOnly ? "reading only" : this.person.role}`),
-        h(
-          "div.row",
+        h("div.row",
           iconButton(this.isDark ? "moon" : "sun", `Colours: ${this.theme}`, () => this.turn()),
-          h("button.text-button", { title: "Times in UTC, or of this place", "aria-pressed": usesLocalTime() ? "true" : "false", click: () => this.turnTime() }, usesLocalTime() ? "local time" : "UTC"),
+          h("button.text-button", { title: "Times in UTC, or of this place", "aria-pressed": usesLocalTime(), click: () => this.turnTime() }, usesLocalTime() ? "local time" : "UTC"),
           h("button.text-button", { click: showKeys }, h("kbd", "?"), " keys"),
         ),
       ),
@@ -119,8 +119,7 @@ export class Shell {
     const wait = Math.max(0, Math.round((nextAt - Date.now()) / 1000));
     fill(
       this.notice,
-      h(
-        "div.banner.warn",
+      h("div.banner.warn",
         icon("cut_off"),
         h("div.grow", h("strong", `Not live since ${clock(since)}.`), " The console cannot reach its server; what you see is from then. ", h("span.num", nextAt ? `It tries again in ${wait} s.` : "It tries again now.")),
         button("Now", () => live.again(), { kind: "small" }),
@@ -201,24 +200,8 @@ export class Shell {
       };
       return [
         h("label.field", h("span.unseen", "What"), h("input", { type: "search", autofocus: "", placeholder: "the beginning of a run id, a filter, a page", value: state.text, on: { input: type, keydown: press }, role: "combobox", "aria-expanded": "true", "aria-controls": "found", "aria-activedescendant": `found-${state.at}` })),
-        h("div.menu", { id: "found", role: "listbox", label: "Found" }, found.map((each, n) => h("button", { key: each.to, id: `found-${n}`, role: "option", tabindex: "-1", "aria-selected": n === state.at ? "true" : "false", click: () => open(each) }, icon(each.glyph), h("span.grow", brief(each.word, 90)), each.about && h("span.quiet", each.about)))),
+        h("div.menu", { id: "found", role: "listbox", label: "Found" }, found.map((each, n) => h("button", { key: each.to, id: `found-${n}`, role: "option", tabindex: "-1", "aria-selected": n === state.at, click: () => open(each) }, icon(each.glyph), h("span.grow", brief(each.word, 90)), each.about && h("span.quiet", each.about)))),
       ];
     }, { kind: "palette" });
-  }
-}
-
-function stored(name) {
-  try {
-    return localStorage.getItem(name);
-  } catch {
-    return null;
-  }
-}
-
-function keep(name, value) {
-  try {
-    localStorage.setItem(name, value);
-  } catch {
-    // It holds until the page is closed.
   }
 }

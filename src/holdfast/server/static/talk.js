@@ -38,7 +38,7 @@ export function bubble({ key, side, who, at: said, value, label, href, where, ex
   return h(`li.bubble.${side}`, { key, row: true }, h("header", h("strong", words?.role ? brief(words.role, 30) : linked), h("span.quiet", words?.role ? linked : label), when(said)), body, extra);
 }
 
-/** A message of a thread; `runs` has the ids of those that are known. What a run says for its user is the user's. */
+/** A message of a thread; `runs` has the ids of known ones. What a run says for its user is the user's. */
 export function messageBubble(message, runs = null) {
   const isRun = runs?.has(message.author) ?? wordsOf(message.json ?? "")?.role === "assistant";
   const side = isRun && wordsOf(message.json ?? "")?.role !== "user" ? "out" : "in";

@@ -1,8 +1,7 @@
 // Parts that pages are made of.
 
-import { brief, clean, fill, h, icon } from "./dom.js";
+import { brief, fill, h, icon } from "./dom.js";
 import { to } from "./router.js";
-import { when } from "./words.js";
 
 // status: shape, word and colour, never colour alone
 
@@ -33,9 +32,7 @@ export function statusOf(run) {
 // buttons and links
 
 export function button(label, act, { kind = "", glyph = "", title = null, isOff = false, keys = null } = {}) {
-  return h(
-    "button",
-    { class: `button ${kind}`, title, disabled: isOff, "aria-keyshortcuts": keys, click: act },
+  return h("button", { class: `button ${kind}`, title, disabled: isOff, "aria-keyshortcuts": keys, click: act },
     glyph && icon(glyph),
     label && h("span", label),
   );
@@ -43,6 +40,10 @@ export function button(label, act, { kind = "", glyph = "", title = null, isOff 
 
 export function iconButton(glyph, label, act, { kind = "" } = {}) {
   return h("button", { class: `icon-button ${kind}`, label: label, title: label, click: act }, icon(glyph));
+}
+
+export function quiet(...children) {
+  return h("span.quiet", children);
 }
 
 /** A link to a run, by its id. */
@@ -57,13 +58,9 @@ export function field(name, ...children) {
 
 /** A choice of a few, one of which holds. */
 export function segments(label, options, chosen, choose) {
-  return h(
-    "div.segments",
-    { role: "group", label: label },
+  return h("div.segments", { role: "group", label: label },
     options.map(([value, word, number]) =>
-      h(
-        "button",
-        { key: value, "aria-pressed": value === chosen ? "true" : "false", click: () => choose(value) },
+      h("button", { key: value, "aria-pressed": value === chosen, click: () => choose(value) },
         word,
         number !== undefined && number !== null ? h("b", String(number)) : null,
       ),
@@ -96,8 +93,7 @@ export async function copy(text, what = "Copied.") {
 /** A command, to be taken to a terminal. */
 export function commandLine(text) {
   const shown = brief(text, 2000);
-  return h(
-    "div.command",
+  return h("div.command",
     h("span.prompt", { "aria-hidden": "true" }, "$"),
     h("code", { tabindex: "0", label: `command: ${brief(text, 300)}` }, shown),
     iconButton("copy", "Copy the command", () => copy(text, "Command copied.")),
@@ -111,7 +107,7 @@ export function head(title, about = null, ...actions) {
 }
 
 export function card(title, about, ...children) {
-  return h("section.card", title && h("header", h("h2", title), about && h("span.quiet", about)), children);
+  return h("section.card", title && h("header", h("h2", title), about && quiet(about)), children);
 }
 
 export function banner(kind, glyph, strong, text, ...more) {
@@ -158,15 +154,10 @@ export function meter(done, total, label) {
 /** A table whose cells know their heading, so that a phone can show them as lines. */
 export function table(label, given, rows, { kind = "" } = {}) {
   const columns = given.map((column) => (typeof column === "string" ? { name: column } : column));
-  return h(
-    "div",
-    { class: `card table ${kind}` },
-    h(
-      "table",
-      { label: label },
+  return h("div", { class: `card table ${kind}` },
+    h("table", { label: label },
       h("thead", h("tr", columns.map((column) => h("th", { scope: "col", class: column.kind ?? null }, column.name || h("span.unseen", column.label ?? "acts"))))),
-      h(
-        "tbody",
+      h("tbody",
         rows.map((row) =>
           h("tr", { key: row.key, "data-row": row.isRow === false ? null : "", tabindex: row.isRow === false ? null : "-1" }, row.cells.map((cell, at) => h("td", { class: columns[at].kind ?? null, "data-name": columns[at].name || null }, cell))),
         ),
@@ -184,13 +175,9 @@ export function tabs(label, items, chosen, choose) {
     event.preventDefault();
     requestAnimationFrame(() => document.getElementById(`tab-${items[at][0]}`)?.focus());
   };
-  return h(
-    "div.tabs",
-    { role: "tablist", label: label, on: { keydown: move } },
+  return h("div.tabs", { role: "tablist", label: label, on: { keydown: move } },
     items.map(([name, word, number]) =>
-      h(
-        "button",
-        { key: name, id: `tab-${name}`, type: "button", role: "tab", "aria-selected": name === chosen ? "true" : "false", tabindex: name === chosen ? "0" : "-1", click: () => choose(name) },
+      h("button", { key: name, id: `tab-${name}`, type: "button", role: "tab", "aria-selected": name === chosen, tabindex: name === chosen ? "0" : "-1", click: () => choose(name) },
         word,
         number === null || number === undefined ? null : h("b", String(number)),
       ),
@@ -200,10 +187,6 @@ export function tabs(label, items, chosen, choose) {
 
 export function steps(items) {
   return h("ol.steps", items.filter(Boolean).map(({ glyph, text, at, kind }, n) => h("li", { key: `${n}`, class: kind ?? null }, icon(glyph), h("span.grow", text), h("span.quiet.num", at))));
-}
-
-export function since(at) {
-  return h("span.quiet", when(at));
 }
 
 // dialogs
@@ -269,8 +252,7 @@ export function askAct({ title, glyph, text, choices = null, more = null, confir
     return [
       text && h("p", text),
       choices &&
-        h(
-          "fieldset.choices",
+        h("fieldset.choices",
           h("legend.unseen", "How"),
           choices.map((each) => choiceOf("choice", each, state.choice, (value) => ((state.choice = value), update()))),
         ),
@@ -282,5 +264,3 @@ export function askAct({ title, glyph, text, choices = null, more = null, confir
     ];
   });
 }
-
-export { brief, clean };

@@ -93,11 +93,8 @@ export function valueView(title, value, { where = null, isLong = false, of = "" 
   };
   if (text === null || text === undefined) box.append("It is large, and stored apart.");
   else draw(isLong ? LINES * 4 : LINES);
-  return h(
-    "section.value",
-    { key: `${title}-${hashed(text ?? "")}` },
-    h(
-      "header",
+  return h("section.value", { key: `${title}-${hashed(text ?? "")}` },
+    h("header",
       h("h3", title),
       value.truncated && h("span.quiet", "cut"),
       where && value.truncated ? h("a.icon-button", { href: where, download: "", title: "Download all of it", label: `Download all of ${title.toLowerCase()}` }, "↓") : null,

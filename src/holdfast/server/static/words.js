@@ -1,15 +1,10 @@
 // Times, amounts and commands, in the words that the command line uses.
 
 import { brief, h } from "./dom.js";
+import { keep, recall } from "./memory.js";
 
 const THIN = "\u202f";
-let isLocal = false;
-
-try {
-  isLocal = localStorage.getItem("hf-local-time") === "yes";
-} catch {
-  isLocal = false;
-}
+let isLocal = recall("hf-local-time") === "yes";
 
 export function usesLocalTime() {
   return isLocal;
@@ -17,11 +12,7 @@ export function usesLocalTime() {
 
 export function setLocalTime(wanted) {
   isLocal = wanted;
-  try {
-    localStorage.setItem("hf-local-time", wanted ? "yes" : "no");
-  } catch {
-    // It holds until the page is closed.
-  }
+  keep("hf-local-time", wanted ? "yes" : "no");
 }
 
 const two = (number) => String(number).padStart(2, "0");
@@ -86,15 +77,14 @@ function coarse(s) {
 }
 
 /** A time that keeps saying how long ago it was. */
-export function when(at, { prefix = "" } = {}) {
-  if (!at) return "";
-  return h("time", { datetime: at, title: exact(at), "data-prefix": prefix || null, "data-rel": "" }, `${prefix}${relative(at)}`);
+export function when(at) {
+  return at ? h("time", { datetime: at, title: exact(at), "data-rel": "" }, relative(at)) : "";
 }
 
 /** Bring all times of a page up to date. */
 export function tickTimes(root = document) {
   for (const each of root.querySelectorAll("time[data-rel]")) {
-    const text = `${each.dataset.prefix ?? ""}${relative(each.dateTime)}`;
+    const text = relative(each.dateTime);
     if (each.textContent !== text) each.textContent = text;
   }
 }

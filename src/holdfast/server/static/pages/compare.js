@@ -4,7 +4,7 @@ import { at, get } from "../api.js";
 import { brief, h } from "../dom.js";
 import { to } from "../router.js";
 import { Calls } from "../timeline/calls.js";
-import { emptyCard, head, runLink, statusOf, table, trouble } from "../ui.js";
+import { emptyCard, head, quiet, runLink, statusOf, table, trouble } from "../ui.js";
 import { length, money } from "../words.js";
 
 export function compare(page) {
@@ -31,7 +31,7 @@ export function compare(page) {
     const broken = [a, b].filter((each) => each?.problem).map((each) => trouble(each.problem));
     if (broken.length || !a?.run || !b?.run) return broken.length ? broken : emptyCard("fork", "Choose two runs", "Their calls are laid side by side by their keys.");
     const keys = [...new Set([...a.calls.list, ...b.calls.list].map((call) => call.key))].slice(0, 2000);
-    const cell = (call) => (call ? [h("span", { class: call.status === "failed" ? "bad" : null }, call.status), " ", h("span.quiet", length(call.took / 1000), " ", money(call.cost))] : h("span.quiet", "–"));
+    const cell = (call) => (call ? [h("span", { class: call.status === "failed" ? "bad" : null }, call.status), " ", quiet(length(call.took / 1000), " ", money(call.cost))] : quiet("–"));
     return [
       h("div.columns.even", [a, b].map(({ run }) => h("section.card.inset", h("header.row.wrap", statusOf(run), runLink(run.id, 80)), h("p.quiet", `${run.calls.steps} steps, ${run.calls.effects} effects, ${money(run.usage.cost) || "no cost"}`)))),
       table("Calls", ["Call", brief(a.run.id, 40), brief(b.run.id, 40)], keys.map((key) => ({ key, cells: [h("span.mono.cut", brief(key, 120)), cell(a.calls.byKey.get(key)), cell(b.calls.byKey.get(key))] }))),

@@ -4,7 +4,7 @@ import { at, get, newKey, post } from "../api.js";
 import { mayAct } from "../acts.js";
 import { brief, h } from "../dom.js";
 import { to } from "../router.js";
-import { chip, commandLine, copy, emptyCard, facts, field, head, iconButton, say, shown, steps, trouble } from "../ui.js";
+import { chip, commandLine, copy, emptyCard, facts, field, head, iconButton, quiet, say, shown, steps, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { clock, command, length, when } from "../words.js";
 
@@ -64,27 +64,21 @@ function drawCard(page, doubt, state, known, reading) {
     ["not_happened", "It did not happen", "A new attempt begins, under the same idempotency key"],
     ["failed", "Fail the call", "The agent gets an error and decides"],
   ];
-  return h(
-    "section.card.doubt-card",
-    { key: `${doubt.run_id} ${doubt.key}` },
-    h("header.row.wrap", chip("in_doubt"), h("h2", brief(doubt.key, 120)), h("a.mono", { href: to("runs", doubt.run_id, { call: doubt.key }) }, brief(doubt.run_id, 80)), known && h("span.quiet", brief(known.run.agent, 60)), h("span.grow"), h("span.quiet", when(doubt.since))),
-    h(
-      "div.halves",
-      h(
-        "div.half",
+  return h("section.card.doubt-card", { key: `${doubt.run_id} ${doubt.key}` },
+    h("header.row.wrap", chip("in_doubt"), h("h2", brief(doubt.key, 120)), h("a.mono", { href: to("runs", doubt.run_id, { call: doubt.key }) }, brief(doubt.run_id, 80)), known && quiet(brief(known.run.agent, 60)), h("span.grow"), quiet(when(doubt.since))),
+    h("div.halves",
+      h("div.half",
         steps(came(doubt, known)),
         valueView("What was sent", doubt.args_json === null ? null : { json: doubt.args_json, truncated: doubt.truncated }, { of: `${doubt.key} of ${doubt.run_id}` }) ?? h("p.nothing", "What was sent is not shown to your role."),
         facts([["attempt", String(doubt.attempt)], ["look for", h("span.mono", brief(doubt.idempotency_key, 120), iconButton("copy", "Copy the idempotency key", () => copy(doubt.idempotency_key, "Key copied.")))]]),
       ),
-      h(
-        "form.half",
-        { label: `Settle ${brief(doubt.key, 80)} of ${brief(doubt.run_id, 80)}`, on: { submit: (event) => (event.preventDefault(), settle()) } },
+      h("form.half", { label: `Settle ${brief(doubt.key, 80)} of ${brief(doubt.run_id, 80)}`, on: { submit: (event) => (event.preventDefault(), settle()) } },
         h("fieldset.choices", h("legend", "What became of it?"), choices.map(([value, word, about]) => h("label.choice", { key: value }, h("input", { type: "radio", name: `v-${doubt.run_id}-${doubt.key}`, value, checked: state.choice === value, on: { change: () => ((state.choice = value), update()) } }), h("span", word, h("small", about))))),
-        state.choice === "happened" ? field("Its result, as JSON", h("input", { type: "text", class: "mono", spellcheck: "false", placeholder: '"a text needs quotes"', "aria-invalid": state.value && parsed === undefined ? "true" : null, value: state.value, on: typed("value") }), state.value && parsed === undefined ? h("small.error", 'This is no JSON: a text needs quotes, as "ch_1".') : null) : null,
+        state.choice === "happened" ? field("Its result, as JSON", h("input", { type: "text", class: "mono", spellcheck: "false", placeholder: '"a text needs quotes"', "aria-invalid": Boolean(state.value && parsed === undefined), value: state.value, on: typed("value") }), state.value && parsed === undefined ? h("small.error", 'This is no JSON: a text needs quotes, as "ch_1".') : null) : null,
         state.choice === "failed" ? field("What the agent is told", h("input", { type: "text", maxlength: "2000", value: state.error, on: typed("error") })) : null,
         field("How do you know?", h("input", { type: "text", maxlength: "2000", placeholder: "Kept in the journal with your name", value: state.note, on: typed("note") })),
         state.problem && trouble(state.problem),
-        h("div.row.wrap", h("button", { type: "submit", class: "button primary", disabled: Boolean(missing || why || state.isBusy), title: why ?? missing }, "Settle"), h("span.quiet", why ?? missing ?? "final, and recorded")),
+        h("div.row.wrap", h("button", { type: "submit", class: "button primary", disabled: Boolean(missing || why || state.isBusy), title: why ?? missing }, "Settle"), quiet(why ?? missing ?? "final, and recorded")),
         commandLine(resolveCommand(doubt, state)),
       ),
     ),

@@ -11,7 +11,7 @@ const SOON_MS = 250;
 const MOST = 300; // keys that are listed
 const FEW = 3; // keys that stand on a line
 
-/** Lines of NAME=JSON as the API takes them, and what is wrong with them. */
+/** Lines of NAME=JSON as values, and what is wrong with them. */
 function pairs(text) {
   const found = { values: {}, words: [], problem: null };
   for (const line of text.split("\n").filter((each) => each.trim())) {
@@ -40,7 +40,7 @@ function waysOf(call, turns) {
 export function forkDialog(shell, run, { call = null, turn = 0, turns = 0 } = {}) {
   if (!mayAct(shell)) return;
   const ways = waysOf(call, turns);
-  const state = { way: turn ? "turn" : ways[0][0], at: String(run.records), turn: String(turn || turns), sets: "", results: "", id: "", thread: "", note: "", plan: null, problem: null, isBusy: false, isLooking: true, key: newKey() };
+  const state = { way: turn ? "turn" : ways[0][0], at: String(run.records), turn: String(turn || turns), sets: "", results: "", id: "", note: "", plan: null, problem: null, isBusy: false, isLooking: true, key: newKey() };
   const path = `/runs${at(run.id)}/fork`;
 
   const wanted = () => {
@@ -54,7 +54,7 @@ export function forkDialog(shell, run, { call = null, turn = 0, turns = 0 } = {}
     return {
       sets, results,
       problem: isNumber ? (results.problem ?? sets.problem) : "It takes a whole number.",
-      body: { ...(isTurn ? { turn: number } : state.way === "last" ? {} : { at: number }), results: results.values, set: sets.values, ...(state.id ? { id: state.id } : {}), ...(state.thread ? { thread_id: state.thread } : {}) },
+      body: { ...(isTurn ? { turn: number } : state.way === "last" ? {} : { at: number }), results: results.values, set: sets.values, ...(state.id ? { id: state.id } : {}) },
     };
   };
 
@@ -82,7 +82,7 @@ export function forkDialog(shell, run, { call = null, turn = 0, turns = 0 } = {}
   };
   const typed = (name) => ({ input: (event) => changed(name, event.target.value) });
   const lines = (name, word, about, problem) =>
-    h("label.field", { key: name }, h("span", word, h("em", " one a line")), h("textarea", { rows: "2", class: "mono", spellcheck: "false", "aria-invalid": problem ? "true" : null, value: state[name], on: typed(name) }), h("small", { class: problem ? "error" : null }, problem ?? about));
+    h("label.field", { key: name }, h("span", word, h("em", " one a line")), h("textarea", { rows: "2", class: "mono", spellcheck: "false", "aria-invalid": !!problem, value: state[name], on: typed(name) }), h("small", { class: problem ? "error" : null }, problem ?? about));
 
   const dialog = openDialog(`Fork ${brief(run.id, 60)}`, "fork", (update, close) => {
     const { body, sets, results, problem } = wanted();
@@ -104,13 +104,13 @@ export function forkDialog(shell, run, { call = null, turn = 0, turns = 0 } = {}
     return [
       h("p", "A new run that begins with what this one had done by a point. This one stays as it is."),
       h("fieldset.choices", h("legend", "Where it begins"), ways.map(([value, word, about]) => choiceOf("way", { value, word, about }, state.way, (way) => changed("way", way)))),
-      place && h("label.field", { key: place[0] }, h("span", place[1]), h("input", { type: "text", inputmode: "numeric", class: "narrow", "aria-invalid": problem === "It takes a whole number." ? "true" : null, value: state[place[0]], on: typed(place[0]) }), h("small", state.way === "turn" ? `1 to ${turns}` : `1 to ${run.records}, as the journal numbers them`)),
+      place && h("label.field", { key: place[0] }, h("span", place[1]), h("input", { type: "text", inputmode: "numeric", class: "narrow", "aria-invalid": problem === "It takes a whole number.", value: state[place[0]], on: typed(place[0]) }), h("small", state.way === "turn" ? `1 to ${turns}` : `1 to ${run.records}, as the journal numbers them`)),
       state.way === "turn" ? lines("sets", "Another state", "PATH=JSON: history.0.text=\"hello\"", sets.problem) : null,
       state.way === "anew" ? null : lines("results", "Other results", "KEY=JSON, of calls that are kept: search#1=[]", results.problem),
       preflight(state, problem),
-      h("details.also", h("summary", "Its id and thread"), h("div.columns.even", field("Id", h("input", { type: "text", maxlength: "200", placeholder: "made up, if none is given", value: state.id, on: typed("id") })), field("Thread", h("input", { type: "text", maxlength: "200", placeholder: "one of its own", value: state.thread, on: typed("thread") })))),
+      field("Id", h("input", { type: "text", maxlength: "200", placeholder: "made up, if none is given", value: state.id, on: typed("id") })),
       noteField(state, update, make, { isFirst: false }),
-      commandLine(command("fork", run.id, body.at ? ["--at", body.at] : null, body.turn ? ["--turn", body.turn] : null, results.words.flatMap((each) => ["--result", each]), sets.words.flatMap((each) => ["--set", each]), state.id ? ["--id", state.id] : null, state.thread ? ["--thread", state.thread] : null, noted(state.note))),
+      commandLine(command("fork", run.id, body.at ? ["--at", body.at] : null, body.turn ? ["--turn", body.turn] : null, results.words.flatMap((each) => ["--result", each]), sets.words.flatMap((each) => ["--set", each]), state.id ? ["--id", state.id] : null, noted(state.note))),
       state.problem && trouble(state.problem),
       h("footer", button("Leave it", close), button("Fork the run", make, { kind: "primary", isOff: state.isBusy || state.isLooking || Boolean(problem) || !state.plan })),
     ];
@@ -125,13 +125,10 @@ function preflight(state, problem) {
   const keys = (calls) => calls.map((call) => call.key ?? call);
   const open = keys(plan.not_copied);
   const rest = keys(plan.again).filter((key) => !plan.effects_again.includes(key) && !open.includes(key));
-  return h(
-    "section.preflight",
-    { label: "What it would be", "aria-busy": state.isLooking ? "true" : null },
+  return h("section.preflight", { label: "What it would be", "aria-busy": state.isLooking },
     h("p", brief(plan.sentences[0], 400)),
     plan.effects_again.length ? banner("warn", "effect", `${outward(plan)} would happen again`, [`if the code comes to ${plan.effects_again.length === 1 ? "it" : "them"}, with other keys: `, listed(plan.effects_again)]) : null,
-    h(
-      "ul.lines",
+    h("ul.lines",
       part("done", keys(plan.replays), "answered from the journal"),
       part("fork", plan.changed, "with another result"),
       part("back", rest, "that came later, done again"),

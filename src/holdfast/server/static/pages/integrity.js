@@ -54,14 +54,12 @@ export function integrity(page) {
    
     draw: () => [
       head("Integrity", "Every record is linked to the one before by its hash; every row carries a digest."),
-      h(
-        "div.columns.even",
+      h("div.columns.even",
         card("Store", null, shown(store, about, { rows: 4 }), h("div.inset", commandLine("holdfast doctor"))),
         card(
           "Verify",
           state.at ? `checked at ${clock(state.at)}` : null,
-          h(
-            "div.inset",
+          h("div.inset",
             state.isBusy ? h("p", meter(state.done, state.total), ` ${amount(state.done)} of ${amount(state.total)} runs, ${amount(state.records)} records `, button("Stop", () => (state.isStopped = true), { kind: "small" })) : state.at ? h("p", { class: state.bad.length ? "bad" : "good" }, icon(state.bad.length ? "quarantined" : "shield"), ` ${amount(state.done)} runs, ${amount(state.records)} records: ${state.bad.length ? `${state.bad.length} damaged` : "all fit"}.`) : h("p", "Reads every stored byte of the newest 2,000 runs and compares it with the chain."),
             state.bad.slice(0, 20).map((each) => h("p", { key: each.id }, runLink(each.id, 80), " ", brief(each.why, 300))),
             h("div.row", button(state.at ? "Verify again" : "Verify", verify, { kind: "primary", isOff: state.isBusy })),

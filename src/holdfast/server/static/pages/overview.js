@@ -5,7 +5,7 @@ import { brief, h, icon } from "../dom.js";
 import { mayAct } from "../acts.js";
 import { bars, histogram } from "../histogram.js";
 import { to } from "../router.js";
-import { card, chip, commandLine, empty, head, meter, runLink, say, shown, standing } from "../ui.js";
+import { card, chip, commandLine, empty, emptyCard, head, meter, quiet, runLink, say, shown, standing } from "../ui.js";
 import { amount, length, money, relative, short, when } from "../words.js";
 
 const STUCK = ["in_doubt", "quarantined", "blocked", "cut_off"];
@@ -26,15 +26,12 @@ export function overview(page) {
     if (!total && !needs.length) return nothingYet();
     return [
       tiles(data, needs.length),
-      h(
-        "div.columns",
-        h(
-          "section.card.needs",
-          h("header", h("h2", "What needs you"), h("span.quiet", "what is stuck first, then questions by due time")),
+      h("div.columns",
+        h("section.card.needs",
+          h("header", h("h2", "What needs you"), quiet("what is stuck first, then questions by due time")),
           needs.length ? h("ul.list", needs.map((each) => need(page, each))) : empty("done", "Nothing needs you", "Questions and whatever gets stuck appear here."),
         ),
-        h(
-          "div.side",
+        h("div.side",
           extras.histogram && card("Runs started", `last ${length((new Date(extras.histogram.to) - new Date(extras.histogram.from)) / 1000)}`, bars(extras.histogram)),
           happening(active.data?.items ?? []),
           working(data.workers),
@@ -82,11 +79,9 @@ function need(page, each) {
     blocked: [`${run.agent}: ${brief(run.now, 120) || "blocked"}`, "Look", to("runs", run.id)],
     cut_off: [`${run.agent} was cut off`, "How to go on", to("runs", run.id)],
   }[each.kind] ?? [run.agent, "Look", to("runs", run.id)];
-  return h(
-    "li",
-    { key: `${each.kind} ${run.id}`, row: true },
+  return h("li", { key: `${each.kind} ${run.id}`, row: true },
     chip(each.kind),
-    h("div.what", h("strong", brief(told[0], 160)), h("span", runLink(run.id, 60), h("span.quiet", ` · ${about(each.kind, run)}`))),
+    h("div.what", h("strong", brief(told[0], 160)), h("span", runLink(run.id, 60), quiet(` · ${about(each.kind, run)}`))),
     h("span.quiet.age", when(run.updated_at)),
     h("span.does", h("a.button", { href: told[2], label: `${told[1]} ${brief(run.id, 80)}` }, told[1])),
   );
@@ -110,14 +105,11 @@ function asked(page, question) {
     }
     page.shell.overview.again();
   };
-  return h(
-    "li",
-    { key: question.id, row: true },
+  return h("li", { key: question.id, row: true },
     chip("asks"),
-    h("div.what", h("strong", h("a", { href: to("questions", question.id) }, brief(question.prompt, 160))), h("span", h("span.mono", brief(question.run_id, 60)), h("span.quiet", ` · ${question.agent}${question.due_at ? ` · expires ${relative(question.due_at)}` : ""}`))),
+    h("div.what", h("strong", h("a", { href: to("questions", question.id) }, brief(question.prompt, 160))), h("span", h("span.mono", brief(question.run_id, 60)), quiet(` · ${question.agent}${question.due_at ? ` · expires ${relative(question.due_at)}` : ""}`))),
     h("span.quiet.age", when(question.asked_at)),
-    h(
-      "span.does",
+    h("span.does",
       isYesNo && !page.shell.whyNot
         ? [["Yes", true], ["No", false]].map(([word, value]) => h("button.button", { key: word, label: `${word}: ${brief(question.prompt, 80)}`, click: () => answer(value) }, word))
         : h("a.button", { href: to("questions", question.id), label: `${isYesNo ? "Look" : "Fill in…"} ${brief(question.prompt, 80)}` }, isYesNo ? "Look" : "Fill in…"),
@@ -152,5 +144,5 @@ function coming(fires) {
 }
 
 export function nothingYet() {
-  return card(null, null, empty("runs", "No runs yet", "A run appears here as soon as an agent starts.", h("div.commands", commandLine("holdfast demo --console"), commandLine("holdfast run agent.py:research tides"), commandLine("holdfast worker agent.py"))));
+  return emptyCard("runs", "No runs yet", "A run appears here as soon as an agent starts.", h("div.commands", commandLine("holdfast demo --console"), commandLine("holdfast run agent.py:research tides"), commandLine("holdfast worker agent.py")));
 }

@@ -5,7 +5,7 @@ import { mayAct } from "../acts.js";
 import { brief, h } from "../dom.js";
 import { fieldsOf, Form } from "../forms.js";
 import { to } from "../router.js";
-import { banner, button, chip, commandLine, copy, emptyCard, head, runLink, say, segments, shown, skeleton, trouble } from "../ui.js";
+import { banner, button, chip, commandLine, copy, emptyCard, head, quiet, runLink, say, segments, shown, skeleton, trouble } from "../ui.js";
 import { showTable } from "../values.js";
 import { command, noted, quoted, relative, when } from "../words.js";
 
@@ -26,7 +26,6 @@ export function questions(page) {
       const isOther = !state.form || found.shown !== state.question?.shown;
       state.question = found;
       if (isOther) state.form = new Form(found);
-      if (state.problem?.kind === "missing") state.problem = null;
     } catch (problem) {
       if (state.id === id) state.problem = problem;
     }
@@ -76,14 +75,10 @@ export function questions(page) {
     const items = sorted(data.items);
     if (!state.id && items.length && innerWidth >= 720) open(items[0].id, true);
     if (!items.length && !state.id) return emptyCard("inbox", wanted() === "open" ? "No question is open" : "No question", "An agent asks with hf.ask(…); its run waits here and needs no process.", commandLine("holdfast questions"));
-    return h(
-      "div",
-      { class: `card split${page.parts[1] ? " is-open" : ""}` },
-      h(
-        "ul.split-list",
-        { label: "Questions" },
+    return h("div", { class: `card split${page.parts[1] ? " is-open" : ""}` },
+      h("ul.split-list", { label: "Questions" },
         items.map((each) =>
-          h("li", { key: each.id, row: true, class: each.id === state.id ? "chosen" : null }, h("a", { href: to("questions", each.id), "aria-current": each.id === state.id ? "true" : null, click: (event) => (event.preventDefault(), open(each.id)) }, h("strong", brief(each.prompt, 200)), h("span.row", h("span.mono.quiet.cut", brief(each.run_id, 60)), h("span.quiet.end", each.state === "open" ? (each.due_at ? relative(each.due_at).replace("in ", "") + " left" : when(each.asked_at)) : each.state)))),
+          h("li", { key: each.id, row: true, class: each.id === state.id ? "chosen" : null }, h("a", { href: to("questions", each.id), "aria-current": each.id === state.id, click: (event) => (event.preventDefault(), open(each.id)) }, h("strong", brief(each.prompt, 200)), h("span.row", h("span.mono.quiet.cut", brief(each.run_id, 60)), h("span.quiet.end", each.state === "open" ? (each.due_at ? relative(each.due_at).replace("in ", "") + " left" : when(each.asked_at)) : each.state)))),
         ),
       ),
       h("section.question", { label: "The question" }, state.question ? one(page, state, decide) : state.problem ? trouble(state.problem) : skeleton(6)),
@@ -117,7 +112,7 @@ function one(page, state, decide) {
   const isOpen = question.state === "open";
   const why = page.shell.whyNot;
   return [
-    h("header.row.wrap", chip(isOpen ? "asks" : "done", isOpen ? { yesno: "yes or no", options: "choice", form: "form", draft: "draft" }[question.kind] ?? question.kind : question.state), runLink(question.run_id, 80), h("span.quiet", brief(question.agent, 60)), h("span.quiet", "asked ", when(question.asked_at))),
+    h("header.row.wrap", chip(isOpen ? "asks" : "done", isOpen ? { yesno: "yes or no", options: "choice", form: "form", draft: "draft" }[question.kind] ?? question.kind : question.state), runLink(question.run_id, 80), quiet(brief(question.agent, 60)), quiet("asked ", when(question.asked_at))),
     isOpen && question.due_at ? h("p.quiet", "expires ", when(question.due_at), "; then the agent gets a TimeoutError") : null,
     h("h2", brief(question.prompt, 2000)),
     showTable(question.show_json),
@@ -125,13 +120,11 @@ function one(page, state, decide) {
     state.before ? banner("warn", "info", "The question has changed.", "The run asks something else by now; what you see is what it asks now.") : null,
     !isOpen ? banner(state.problem?.kind === "already_decided" ? "bad" : "info", state.problem?.kind === "already_decided" ? "failed" : "done", state.problem?.kind === "already_decided" ? "Somebody was first." : `It is ${question.state}.`, `${question.decided_by ? `${brief(question.decided_by, 80)} ` : ""}${question.decided_at ? `at ${new Date(question.decided_at).toISOString().slice(11, 19)}` : ""}${question.note ? `: ${brief(question.note, 300)}` : ""}${state.problem?.kind === "already_decided" ? " Your answer was not taken." : ""}`) : null,
     isOpen && form
-      ? h(
-          "form.answer",
-          { key: question.shown, on: { submit: (event) => (event.preventDefault(), decide(false)) } },
+      ? h("form.answer", { key: question.shown, on: { submit: (event) => (event.preventDefault(), decide(false)) } },
           form.draw(() => page.update()),
           h("label.field.wide", h("span", "Note"), h("input", { type: "text", maxlength: "2000", placeholder: "Why; kept in the journal with your name", value: state.note, on: { input: (event) => ((state.note = event.target.value), page.update()) } })),
           state.problem && state.problem.kind !== "already_decided" ? trouble(state.problem) : null,
-          h("div.row.wrap.decide", h("button", { type: "submit", class: "button primary", disabled: Boolean(why) || state.isBusy, title: why }, "Answer", h("kbd", /Mac/.test(navigator.platform) ? "⌘↵" : "Ctrl ↵")), button("Decline", () => decide(true), { kind: "plain", isOff: Boolean(why) }), why && h("span.quiet", why), h("span.grow"), button("Copy a link", () => copy(location.origin + to("questions", question.id), "Link copied."), { kind: "plain", glyph: "link" })),
+          h("div.row.wrap.decide", h("button", { type: "submit", class: "button primary", disabled: Boolean(why) || state.isBusy, title: why }, "Answer", h("kbd", /Mac/.test(navigator.platform) ? "⌘↵" : "Ctrl ↵")), button("Decline", () => decide(true), { kind: "plain", isOff: Boolean(why) }), why && quiet(why), h("span.grow"), button("Copy a link", () => copy(location.origin + to("questions", question.id), "Link copied."), { kind: "plain", glyph: "link" })),
           commandLine(answerCommand(question, form, state.note)),
           h("p.quiet.small", "Your answer is for what is shown here (", h("span.mono", question.shown.slice(0, 8)), "). If the run asks something else by then, it is not taken."),
         )

@@ -5,7 +5,7 @@ import { cancelRun, pauseRun, resumeRun, retryRun } from "../acts.js";
 import { brief, h, icon } from "../dom.js";
 import { go, to } from "../router.js";
 import { Timeline } from "../timeline/timeline.js";
-import { banner, button, card, commandLine, copy, empty, iconButton, openDialog, runLink, say, shown, skeleton, standing, statusOf, tabs, trouble } from "../ui.js";
+import { banner, button, commandLine, copy, empty, emptyCard, iconButton, openDialog, quiet, runLink, say, shown, skeleton, standing, statusOf, tabs, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { amount, clock, command, count, length, money, relative, when } from "../words.js";
 import { forkDialog } from "./forking.js";
@@ -34,6 +34,8 @@ export function run(page) {
 
   // calls: all of them once, then what changed
 
+  let shownAt = "";
+  const markOf = (run) => `${run.status} ${run.is_cut_off} ${run.epoch} ${run.records}`;
   let isReading = false;
   let isAgain = false;
   const readCalls = async (after) => {
@@ -56,6 +58,7 @@ export function run(page) {
   const take = (columns) => {
     if (!reading.data) return void (state.waiting = columns);
     timeline.take(reading.data, columns);
+    shownAt ||= markOf(reading.data);
     state.calls = "here";
     if (state.isFirst && !state.call && innerWidth > 1080) state.call = telling(timeline.calls.list)?.key ?? null;
     if (state.isFirst && state.call) {
@@ -73,7 +76,6 @@ export function run(page) {
   page.on("back", () => readCalls(timeline.calls.head));
   page.on("resync", () => readCalls(0));
   readCalls(0);
-  let shownAt = "";
   const drawn = () => {
     if (!reading.data) return;
     if (state.waiting) {
@@ -81,7 +83,7 @@ export function run(page) {
       state.waiting = null;
       return take(columns);
     }
-    const mark = `${reading.data.status} ${reading.data.is_cut_off} ${reading.data.epoch} ${reading.data.records}`;
+    const mark = markOf(reading.data);
     if (state.calls && mark !== shownAt) {
       if (shownAt && reading.data.records > timeline.calls.head) readCalls(timeline.calls.head);
       timeline.take(reading.data, null);
@@ -165,8 +167,7 @@ export function run(page) {
     header(page, found, main(), after, state, verify, fork),
     stuck(page, found),
     receipts(found),
-    h(
-      "div.card.body",
+    h("div.card.body",
       tabs("Parts of the run", available(found, timeline, keeping), tab(), setTab),
       h("div", { class: `panel panel-${tab()}`, role: "tabpanel", "aria-labelledby": `tab-${tab()}` }, h("h2.unseen", available(found, timeline, keeping).find(([name]) => name === tab())?.[1] ?? "Timeline"), panel(page, found, { tab: tab(), timeline, journal, story, acts, state, looking, keeping, path })),
     ),
@@ -182,8 +183,8 @@ function telling(calls) {
 
 function gone(id, reading) {
   const { problem } = reading;
-  if (problem.status === 404) return [h("h1", brief(id, 120)), card(null, null, empty("search", `There is no run ${brief(id, 80)} yet`, "It appears here as soon as it is started. It may also be in another store, or its id may be longer: the search finds runs by how their ids begin.", button("To the runs", () => go(to("runs")))))];
-  const told = problem.status === 410 ? card(null, null, empty("info", problem.title, problem.message)) : trouble(problem, () => reading.again());
+  if (problem.status === 404) return [h("h1", brief(id, 120)), emptyCard("search", `There is no run ${brief(id, 80)} yet`, "It appears here as soon as it is started. It may also be in another store, or its id may be longer: the search finds runs by how their ids begin.", button("To the runs", () => go(to("runs"))))];
+  const told = problem.status === 410 ? emptyCard("info", problem.title, problem.message) : trouble(problem, () => reading.again());
   return [h("h1", brief(id, 120)), told];
 }
 
@@ -192,16 +193,13 @@ function header(page, run, main, after, state, verify, fork) {
   const isOver = FINAL.includes(run.status);
   const why = shell.whyNot;
   const off = { isOff: Boolean(why), title: why };
-  return h(
-    "header.run-head",
-    h(
-      "div.title",
+  return h("header.run-head",
+    h("div.title",
       h("h1", brief(run.agent, 80)),
       h("span.mono.quiet.cut", brief(run.id, 120)),
       iconButton("copy", "Copy the token", () => copy(run.token, "Token copied.")),
       statusOf(run),
-      h(
-        "div.actions",
+      h("div.actions",
         main && button(main.word, main.act, { kind: "primary", glyph: main.glyph, ...off }),
         !isOver && run.status !== "paused" && run.status !== "quarantined" ? button("Pause", () => pauseRun(shell, run, after), { glyph: "paused", ...off }) : null,
         !isOver && run.status !== "quarantined" ? button("Cancel…", () => cancelRun(shell, run, after), { glyph: "stop", ...off }) : null,
@@ -211,8 +209,7 @@ function header(page, run, main, after, state, verify, fork) {
     ),
     nowText(run) && h("p.now-line", nowText(run)),
     run.progress?.total && run.status === "running" ? h("p.progress", h("span.meter", h("i", { style: { width: `${(100 * run.progress.done) / run.progress.total}%` } })), `${amount(run.progress.done)} of ${amount(run.progress.total)}${run.progress.note ? `, ${brief(run.progress.note, 80)}` : ""}`) : null,
-    h(
-      "ul.run-facts",
+    h("ul.run-facts",
       h("li", "started ", h("b", when(run.created_at))),
       h("li", h("b", count(run.calls.steps, "step"), ", ", count(run.calls.effects, "effect"))),
       run.usage.cost || run.usage.input_tokens ? h("li", h("b", money(run.usage.cost)), run.usage.cost ? ", " : "", `${amount(run.usage.input_tokens)} → ${amount(run.usage.output_tokens)} tokens`) : null,
@@ -228,7 +225,7 @@ function header(page, run, main, after, state, verify, fork) {
 }
 
 function verification(run, state, verify) {
-  if (state.isVerifying) return h("span.quiet", "verifying…");
+  if (state.isVerifying) return quiet("verifying…");
   if (run.status === "quarantined" || !run.is_sound || (state.verified && !state.verified.is_ok)) return h("button.check.bad", { click: verify }, icon("quarantined"), "damaged");
   if (state.verified) return h("button.check.good", { title: `checked at ${clock(state.verified.at)}; check again`, click: verify }, icon("shield"), `verified ${state.verified.records}/${run.records}`);
   return h("button.check", { title: "Read every stored byte, and compare it with the chain", click: verify }, icon("shield"), "verify");
@@ -236,7 +233,7 @@ function verification(run, state, verify) {
 
 function nowText(run) {
   const question = run.questions[0];
-  if (standing(run) === "asks" && question) return [h("strong", brief(question.prompt, 300)), question.due_at ? h("span.quiet", ` expires ${relative(question.due_at)}`) : null];
+  if (standing(run) === "asks" && question) return [h("strong", brief(question.prompt, 300)), question.due_at ? quiet(` expires ${relative(question.due_at)}`) : null];
   if (run.is_cut_off) return h("strong", "cut off: its process died, and nobody has it yet");
   if (["quarantined", "failed", "blocked"].includes(run.status)) return null;
   const text = brief(run.now, 300);
@@ -257,8 +254,7 @@ function primary(page, run, after) {
 
 function moreOf(page, run, verify, fork) {
   openDialog(brief(run.id, 60), "more", (update, close) => [
-    h(
-      "div.menu",
+    h("div.menu",
       button("Fork…", () => (close(), fork()), { glyph: "fork" }),
       button("Verify every byte", () => (close(), verify()), { glyph: "shield" }),
       button("Copy the token", () => (close(), copy(run.token, "Token copied.")), { glyph: "copy" }),
@@ -301,14 +297,10 @@ function receipts(run) {
   const lost = run.receipts.filter((each) => each.lost);
   if (!lost.length) return null;
   const all = lost.slice(-6);
-  return h(
-    "ul.receipts.card",
-    { label: "Receipts" },
-    lost.length > all.length ? h("li", icon("back"), h("span.quiet", `${lost.length - all.length} before these`)) : null,
+  return h("ul.receipts.card", { label: "Receipts" },
+    lost.length > all.length ? h("li", icon("back"), quiet(`${lost.length - all.length} before these`)) : null,
     all.map((each) =>
-      h(
-        "li",
-        { key: each.at },
+      h("li", { key: each.at },
         icon("back"),
         h("b.num", clock(each.at)),
         h("span.grow", `down ${length(each.down_s)}, then ${count(each.replayed, "call")} from the journal, ${amount(each.executed)} executed`, each.in_doubt.length ? `, ${each.in_doubt.length} in doubt → ${each.in_doubt.map((doubt) => ({ landed: "it happened", not_landed: "it did not happen" })[doubt.verdict] ?? doubt.verdict ?? "open").join(", ")}${each.in_doubt[0].by ? `, says ${brief(each.in_doubt[0].by, 40)}` : ""}` : "", each.code_changed ? ", with other code" : ""),
@@ -339,10 +331,9 @@ function panel(page, run, { tab, timeline, journal, story, acts, state, looking,
     case "activity":
       return activity(run, timeline.calls.claims, acts.items);
     case "children":
-      return h("ul.lines", run.children.map((child) => h("li", { key: child.id }, statusOf(child), runLink(child.id, 100, ".cut"), h("span.quiet", brief(child.agent, 60)))));
+      return h("ul.lines", run.children.map((child) => h("li", { key: child.id }, statusOf(child), runLink(child.id, 100, ".cut"), quiet(brief(child.agent, 60)))));
     case "values":
-      return h(
-        "div.values",
+      return h("div.values",
         valueView("Input", run.input, { where: link(`${path}/payload`, { seq: run.input?.seq, part: run.input?.part }), isLong: true }) ?? h("p.nothing", "The input is not shown to your role."),
         run.result ? valueView("Result", run.result, { where: link(`${path}/payload`, { seq: run.result.seq, part: run.result.part }), isLong: true }) : h("p.nothing", FINAL.includes(run.status) ? "It left no result." : "It has no result yet."),
       );
@@ -353,9 +344,7 @@ function panel(page, run, { tab, timeline, journal, story, acts, state, looking,
     case "messages":
       return keeping.draw(tab, run);
     default:
-      return h(
-        "div",
-        { class: `with-inspector${looking.key ? " is-open" : ""}` },
+      return h("div", { class: `with-inspector${looking.key ? " is-open" : ""}` },
         h("div.timeline-side", state.problem ? trouble(state.problem) : null, state.calls ? (timeline.calls.list.length ? null : empty("queued", "No calls yet", run.status === "queued" ? `It is in line for ${run.queue}.` : "They appear here as they are made.")) : skeleton(6), h("div", { key: "timeline", mount: timeline.root })),
         looking.draw(run),
       );

@@ -5,7 +5,7 @@ import { changePlan } from "../acts.js";
 import { brief, clean, h, icon } from "../dom.js";
 import { to } from "../router.js";
 import { messageBubble, Messages } from "../talk.js";
-import { banner, button, commandLine, empty, meter, skeleton, trouble } from "../ui.js";
+import { banner, button, commandLine, empty, meter, quiet, skeleton, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { amount, clock, command } from "../words.js";
 import { forkDialog } from "./forking.js";
@@ -62,10 +62,9 @@ export function kept(page, path, names) {
   const states = () => {
     if (!found.state) return found.turns ? skeleton(4) : empty("info", "No turns", "Its agent has not come to a loop of turns.");
     const slide = (event) => choose(Number(event.target.value)).catch(failed);
-    return h(
-      "div.values",
+    return h("div.values",
       h("label.row", `Turn ${found.turn} of ${found.turns}, ${clock(found.state.at, { withDate: true })}`, h("input", { type: "range", min: "1", max: String(found.turns), value: String(found.turn), label: "Turn", on: { input: slide } }), h("span.grow"), page.shell.whyNot ? null : button("Fork with another state…", () => forkDialog(page.shell, found.run, { turn: found.turn, turns: found.turns }), { glyph: "fork" })),
-      found.changes ? h("ul.lines", { label: "What differs from the turn before" }, found.changes.items.map((each) => h("li", { key: each.path }, h("span.mono", brief(each.path || "(all)", 200)), h("span.quiet", each.kind), h("span.mono.cut.grow", [each.before_json, each.after_json].filter((text) => text !== null).map((text) => brief(text, 200)).join(" → "))))) : null,
+      found.changes ? h("ul.lines", { label: "What differs from the turn before" }, found.changes.items.map((each) => h("li", { key: each.path }, h("span.mono", brief(each.path || "(all)", 200)), quiet(each.kind), h("span.mono.cut.grow", [each.before_json, each.after_json].filter((text) => text !== null).map((text) => brief(text, 200)).join(" → "))))) : null,
       found.changes && !found.changes.items.length ? h("p.nothing", "It is the state of the turn before.") : null,
       valueView("State", found.state.state, { where: link(`${path}/payload`, { seq: found.state.state.seq, part: found.state.state.part }), isLong: true }),
     );
@@ -73,9 +72,8 @@ export function kept(page, path, names) {
   const artifacts = () => {
     if (!found.artifacts) return skeleton(4);
     const { items, next } = found.artifacts;
-    return h(
-      "div",
-      h("ul.lines", { label: "Artifacts" }, items.map((each, n) => h("li", { key: String(n) }, each.size !== null && each.kind !== "workspace" ? h("a.mono.cut", { href: link(`${path}/artifacts${at(each.name)}`, { version: each.version }), download: "" }, brief(each.name, 120)) : h("span.mono.cut", brief(each.name, 120)), h("span.quiet", `${brief(each.kind, 40)}, version ${each.version}`), h("span.quiet.num", each.size === null ? "" : `${amount(each.size)} bytes`), h("span.cut.grow", brief(each.ref || each.detail, 200)), each.state === "stored" ? null : h("strong", each.state)))),
+    return h("div",
+      h("ul.lines", { label: "Artifacts" }, items.map((each, n) => h("li", { key: String(n) }, each.size !== null && each.kind !== "workspace" ? h("a.mono.cut", { href: link(`${path}/artifacts${at(each.name)}`, { version: each.version }), download: "" }, brief(each.name, 120)) : h("span.mono.cut", brief(each.name, 120)), quiet(`${brief(each.kind, 40)}, version ${each.version}`), h("span.quiet.num", each.size === null ? "" : `${amount(each.size)} bytes`), h("span.cut.grow", brief(each.ref || each.detail, 200)), each.state === "stored" ? null : h("strong", each.state)))),
       next === null ? null : h("p.quiet", "There are more; the command lists all of them."),
     );
   };
@@ -87,11 +85,10 @@ export function kept(page, path, names) {
     const done = items.filter((item) => item.done).length;
     const mayChange = !page.shell.whyNot && !["done", "failed", "cancelled"].includes(found.run.status);
     const change = (item) => changePlan(page.shell, found.run, item, readPlan);
-    return h(
-      "div.values",
+    return h("div.values",
       h("p.row.plan-head", meter(done, items.length), `${done} of ${items.length} done`, h("span.grow"), mayChange ? button("Add…", () => change(null)) : null),
       pending.length ? banner("info", "info", "Not taken yet:", `changes by ${brief([...new Set(pending)].join(", "), 200)}; the run has them with its next call of the plan.`) : null,
-      h("ol.lines", { label: "Plan" }, items.map((item) => h("li", { key: item.id, row: true }, icon(item.done ? "done" : "queued", item.done ? "done" : "to do"), h("span.quiet.num", brief(item.id, 20)), h(item.done ? "span.quiet.grow" : "span.grow", brief(item.text, 2000), item.note ? h("span.quiet", ` (${brief(item.note, 500)})`) : null), mayChange ? button("Change…", () => change(item), { kind: "small", title: `Change item ${item.id}` }) : null))),
+      h("ol.lines", { label: "Plan" }, items.map((item) => h("li", { key: item.id, row: true }, icon(item.done ? "done" : "queued", item.done ? "done" : "to do"), h("span.quiet.num", brief(item.id, 20)), h(item.done ? "span.quiet.grow" : "span.grow", brief(item.text, 2000), item.note ? quiet(` (${brief(item.note, 500)})`) : null), mayChange ? button("Change…", () => change(item), { kind: "small", title: `Change item ${item.id}` }) : null))),
       missed.length ? h("ul.inset", missed.map((each, n) => h("li.quiet", { key: String(n) }, `Changed nothing: ${brief(each, 300)}.`))) : null,
       h("div.inset", commandLine(command("plan", found.run.id))),
     );

@@ -136,12 +136,10 @@ export function runs(page) {
     const saved = savedViews();
     const view = VIEWS.find(([, , wanted]) => wanted === query)?.[0] ?? "";
     const own = view ? null : saved.find(([, wanted]) => wanted === query);
-    const tab = ([name, word, wanted], number) => h("a", { key: name, href: to("runs", { q: wanted }), class: wanted === query ? "here" : null, "aria-current": wanted === query ? "true" : null, click: (event) => (event.preventDefault(), apply(wanted)) }, word, number && number !== "0" ? [" ", h("b", number)] : null);
+    const tab = ([name, word, wanted], number) => h("a", { key: name, href: to("runs", { q: wanted }), class: wanted === query ? "here" : null, "aria-current": wanted === query, click: (event) => (event.preventDefault(), apply(wanted)) }, word, number && number !== "0" ? [" ", h("b", number)] : null);
     return [
       head("Runs", total(state.counts), page.shell.whyNot ? null : button("Start a run…", () => startDialog(page.shell, (run) => go(to("runs", run.id))), { glyph: "play" })),
-      h(
-        "nav.views",
-        { label: "Views" },
+      h("nav.views", { label: "Views" },
         VIEWS.map((each) => tab(each, viewCount(page.shell, each[0]))),
         saved.map(([name, wanted]) => tab([`saved ${name}`, brief(name, 40), wanted], state.sizes.get(name))),
         own && forgetButton(own[0], () => page.update()),
@@ -191,11 +189,8 @@ function filterBox(page, query, terms, problem, apply) {
       event.target.value = "";
     } else if (event.key === "Backspace" && !event.target.value && terms.length) apply(SHOWN_TERMS.text(terms.slice(0, -1)));
   };
-  return h(
-    "div.filter-box",
-    h(
-      "div",
-      { class: `filter${problem ? " wrong" : ""}` },
+  return h("div.filter-box",
+    h("div", { class: `filter${problem ? " wrong" : ""}` },
       icon("search"),
       terms.map((term, n) => h("span", { key: `${n} ${term.text}`, class: `token${term.problem ? " wrong" : ""}` }, brief(term.text, 60), iconButton("close", `Take away ${brief(term.text, 60)}`, () => apply(SHOWN_TERMS.text(terms.filter((_, at) => at !== n)))))),
       h("input", { type: "text", label: "Filter runs", placeholder: terms.length ? "" : "status:failed  agent:triage  thread:…  queue:…  since:7d  or how a run's id begins", autocomplete: "off", spellcheck: "false", on: { keydown: input } }),
@@ -218,20 +213,14 @@ function list(page, state, query, apply, load, peek) {
     else state.selected.delete(run.id);
     page.update();
   };
-  return h(
-    "div.card.runs",
+  return h("div.card.runs",
     broken,
     state.fresh.length ? h("button.fresh", { click: () => load() }, `${state.fresh.length} new`) : null,
-    h(
-      "table",
-      { label: "Runs" },
+    h("table", { label: "Runs" },
       h("thead", h("tr", h("th.pick", h("input", { type: "checkbox", label: "Select all that are shown", checked: isAll, on: { change: () => (state.items.forEach((run) => (isAll ? state.selected.delete(run.id) : state.selected.add(run.id))), page.update()) } })), ["Status", "Run", "Agent", "Now"].map((name) => h("th", { scope: "col" }, name)), ["Calls", "Cost", "Started"].map((name) => h("th", { scope: "col", class: "num" }, name)))),
-      h(
-        "tbody",
+      h("tbody",
         state.items.map((run) =>
-          h(
-            "tr",
-            { key: run.id, row: true, class: state.selected.has(run.id) ? "chosen" : run.id === state.peek ? "peeked" : null, click: (event) => event.target.closest("a, input, button") || (innerWidth >= 1800 ? peek(run) : go(to("runs", run.id))) },
+          h("tr", { key: run.id, row: true, class: state.selected.has(run.id) ? "chosen" : run.id === state.peek ? "peeked" : null, click: (event) => event.target.closest("a, input, button") || (innerWidth >= 1800 ? peek(run) : go(to("runs", run.id))) },
             h("td.pick", h("input", { type: "checkbox", label: `Select ${brief(run.id, 80)}`, checked: state.selected.has(run.id), on: { change: (event) => choose(run, event) } })),
             h("td.s", statusOf(run)),
             h("td.id", h("a.mono.cut", { href: to("runs", run.id), title: run.id }, brief(run.id, 80))),
@@ -267,9 +256,7 @@ function selectionBar(page, state, given, load) {
   const all = counted.some((each) => typeof each === "string") ? null : counted.reduce((sum, each) => sum + each, 0);
   const target = state.isWhole ? { filter: given, expected: all } : { ids: [...state.selected] };
   const size = state.isWhole ? all : number;
-  return h(
-    "div.selection",
-    { role: "toolbar", label: "Selected runs" },
+  return h("div.selection", { role: "toolbar", label: "Selected runs" },
     h("strong", `${amount(size)} selected`),
     state.next && all !== null && all <= 1000 && !given.cut_off && !given.until ? h("label.check", h("input", { type: "checkbox", checked: Boolean(state.isWhole), on: { change: (event) => ((state.isWhole = event.target.checked), page.update()) } }), `all ${all} that match`) : null,
     ["retry", "pause", "resume", "cancel"].map((act) => button(`${act[0].toUpperCase()}${act.slice(1)}…`, () => actOnMany(page.shell, act, target, size, done), { kind: act === "cancel" ? "danger" : "" })),
@@ -281,9 +268,7 @@ function selectionBar(page, state, given, load) {
 function told(state, page) {
   const by = new Map();
   for (const { id, what } of state.told.items) by.set(what, [...(by.get(what) ?? []), id]);
-  return h(
-    "div.banner.info",
-    { role: "status" },
+  return h("div.banner.info", { role: "status" },
     icon("info"),
     h("div.grow", [...by].map(([what, ids]) => h("p", { key: what }, h("strong", `${ids.length} ${what.replaceAll("_", " ")}: `), ids.slice(0, 12).map((id) => [runLink(id, 60), " "]), ids.length > 12 ? `and ${ids.length - 12} more` : null)), state.told.left ? h("p", `${state.told.left} were left: at most 1,000 at once.`) : null),
     iconButton("close", "Close", () => ((state.told = null), page.update())),

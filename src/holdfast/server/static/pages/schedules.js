@@ -4,7 +4,7 @@ import { at, post } from "../api.js";
 import { mayAct, turnButton } from "../acts.js";
 import { brief, h } from "../dom.js";
 import { go, to } from "../router.js";
-import { askAct, button, chip, commandLine, emptyCard, head, shown, table } from "../ui.js";
+import { askAct, button, chip, commandLine, emptyCard, head, quiet, shown, table } from "../ui.js";
 import { command, day, noted, relative, when } from "../words.js";
 
 const MISSED = { latest: "fires once", skip: "skips" };
@@ -37,9 +37,9 @@ function row(page, each, reading) {
       h("strong", brief(each.name, 80)),
       h("span.two", h("span", brief(each.explained, 120)), h("span.mono.quiet", `${brief(each.cron, 60)} ${brief(each.tz, 40)}`)),
       brief(each.agent, 60),
-      each.paused ? h("span.quiet", "not until it is resumed") : h("span.two", next ? when(next) : "never", h("span.quiet", later.slice(0, 2).map((time) => (new Date(time) - Date.now() < 3_600_000 ? relative(time) : day(time))).join(", "))),
-      each.last_run ? h("a", { href: to("runs", each.last_run) }, when(each.last_at)) : h("span.quiet", "never"),
-      h("span.two", `missed: ${MISSED[each.missed] ?? `up to ${each.missed}`}`, h("span.quiet", `overlap: ${OVERLAP[each.overlap] ?? each.overlap}${each.skipped ? `, ${each.skipped} skipped` : ""}`)),
+      each.paused ? quiet("not until it is resumed") : h("span.two", next ? when(next) : "never", quiet(later.slice(0, 2).map((time) => (new Date(time) - Date.now() < 3_600_000 ? relative(time) : day(time))).join(", "))),
+      each.last_run ? h("a", { href: to("runs", each.last_run) }, when(each.last_at)) : quiet("never"),
+      h("span.two", `missed: ${MISSED[each.missed] ?? `up to ${each.missed}`}`, quiet(`overlap: ${OVERLAP[each.overlap] ?? each.overlap}${each.skipped ? `, ${each.skipped} skipped` : ""}`)),
       h("span.row", button("Run now", run, off), turnButton(page, "schedules", each, TURNED, () => reading.again())),
     ],
   };

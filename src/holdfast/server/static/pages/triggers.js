@@ -3,7 +3,7 @@
 import { at, get } from "../api.js";
 import { turnButton } from "../acts.js";
 import { brief, h } from "../dom.js";
-import { button, chip, commandLine, emptyCard, head, runLink, shown } from "../ui.js";
+import { button, chip, commandLine, emptyCard, head, quiet, runLink, shown } from "../ui.js";
 import { count, when } from "../words.js";
 
 const GLYPHS = { started: "done", known: "done", ignored: "cancelled", refused: "failed", failed: "failed" };
@@ -28,20 +28,17 @@ export function triggers(page) {
 function one(page, each, log, open, reading) {
   const what = each.kind === "event" ? `event ${each.config.event}` : `${each.kind} ${JSON.stringify(each.config)}`;
   const notes = log ? [...log.recent].reverse() : [...each.recent].reverse();
-  return h(
-    "section.card",
-    { key: each.name },
-    h(
-      "header.row.wrap",
+  return h("section.card", { key: each.name },
+    h("header.row.wrap",
       each.paused ? chip("paused") : chip("done", "on"),
       h("h2", brief(each.name, 80)),
-      h("span.quiet", `${brief(what, 160)} → ${brief(each.agent, 60)}`),
+      quiet(`${brief(what, 160)} → ${brief(each.agent, 60)}`),
       each.where ? h("code.mono.quiet.cut", `where ${brief(JSON.stringify(each.where), 160)}`) : null,
       h("span.grow"),
-      h("span.quiet", `${count(each.received, "received", "received")}, ${each.matched} matched, ${each.started} started${each.refused ? `, ${each.refused} refused` : ""}`),
+      quiet(`${count(each.received, "received", "received")}, ${each.matched} matched, ${each.started} started${each.refused ? `, ${each.refused} refused` : ""}`),
       turnButton(page, "triggers", each, TURNED, () => reading.again()),
     ),
-    notes.length ? h("ul.lines", notes.slice(0, 60).map((note, n) => h("li", { key: `${note.at} ${n}` }, chip(GLYPHS[note.what] ?? "queued", note.what), h("span.quiet", when(note.at)), h("span.mono.cut.grow", brief(note.detail, 300)), note.run && note.what === "started" ? runLink(note.run, 40, ".cut") : null))) : h("p.nothing", "Nothing has come yet."),
+    notes.length ? h("ul.lines", notes.slice(0, 60).map((note, n) => h("li", { key: `${note.at} ${n}` }, chip(GLYPHS[note.what] ?? "queued", note.what), quiet(when(note.at)), h("span.mono.cut.grow", brief(note.detail, 300)), note.run && note.what === "started" ? runLink(note.run, 40, ".cut") : null))) : h("p.nothing", "Nothing has come yet."),
     h("div.more", button(log ? "Show less" : "Show the log", () => open(each.name), { kind: "small plain" })),
   );
 }

@@ -6,7 +6,7 @@ const WAITS = new Set(["sleep", "ask", "receive"]);
 export class Calls {
   constructor() {
     this.bySeq = new Map();
-    this.byKey = new Map();
+    this.keyed = null;
     this.list = [];
     this.names = new Set();
     this.claims = [];
@@ -41,13 +41,17 @@ export class Calls {
         cost: calls.cost[n],
       };
       this.bySeq.set(seq, call);
-      this.byKey.set(key, call);
     }
+    this.keyed = null;
     this.list = [...this.bySeq.values()];
     if (this.list.some((call, n) => n && call.seq < this.list[n - 1].seq)) this.list.sort((a, b) => a.seq - b.seq);
     this.head = columns.head;
     this.version += 1;
     this.findOutages();
+  }
+
+  get byKey() {
+    return (this.keyed ??= new Map(this.list.map((call) => [call.key, call])));
   }
 
   /** Processes that were lost: from their last sign of life to the next claim. */
@@ -66,14 +70,23 @@ export class Calls {
     };
     this.lastAt = this.claims.at(-1)?.at ?? 0;
     for (const call of this.list) {
+      this.lastAt = Math.max(this.lastAt, call.ended ?? call.began);
+      if (this.claims.length < 2) continue;
       note(call.began);
       note(call.ended);
-      this.lastAt = Math.max(this.lastAt, call.ended ?? call.began);
       for (const attempt of call.extra?.attempts ?? []) note(attempt.ended / 1000);
     }
     this.outages = this.claims.flatMap((claim, n) => (n && claim.lost ? [{ from: Math.min(claim.at, Math.max(last[n], claim.last_seen ?? 0)), to: claim.at, claim }] : []));
   }
 
+  /** Did a call simply work and end? It is one piece then. */
+  isPlain(call) {
+    return call.ended !== null && !call.extra && call.kind !== "child" && !WAITS.has(call.kind) && call.status !== "in doubt" && !this.outageIn(call.began, call.ended);
+  }
+
+  from(call) {
+    return Math.max(call.began, call.ended - call.took);
+  }
 
   /** The outage that a call was cut off by: it was under way before, and its end is after. */
   outageIn(from, to) {
@@ -137,19 +150,23 @@ export class Calls {
 
   /** When work was done, as intervals that do not overlap; pauses below `least` are none. */
   busy(now, lostAt, least = 0) {
-    const spans = [];
+    const name = `${this.version} ${now} ${lostAt} ${least}`;
+    if (this.worked?.name === name) return this.worked.spans;
+    let spans = [];
+    const add = (from, to) => {
+      const last = spans.at(-1);
+      if (last && from >= last[0] && from <= last[1] + least) last[1] = Math.max(last[1], to);
+      else spans.push([from, to]);
+    };
     for (const call of this.list) {
-      if (WAITS.has(call.kind)) continue;
-      for (const piece of this.pieces(call, now, lostAt)) if (!piece.kind.startsWith("doubt") && piece.kind !== "off") spans.push([piece.from, piece.to]);
+      if (this.isPlain(call)) add(this.from(call), call.ended);
+      else if (!WAITS.has(call.kind)) for (const piece of this.pieces(call, now, lostAt)) if (!piece.kind.startsWith("doubt") && piece.kind !== "off") add(piece.from, piece.to);
     }
-    spans.sort((a, b) => a[0] - b[0]);
-    const merged = [];
-    for (const [from, to] of spans) {
-      const last = merged.at(-1);
-      if (last && from <= last[1] + least) last[1] = Math.max(last[1], to);
-      else merged.push([from, to]);
-    }
-    return merged;
+    const sorted = spans.sort((a, b) => a[0] - b[0]); // branches work at the same time
+    spans = [];
+    for (const [from, to] of sorted) add(from, to);
+    this.worked = { name, spans };
+    return spans;
   }
 }
 
@@ -161,6 +178,11 @@ export function isTrouble(call) {
 
 export function hasFailed(call) {
   return call.status === "failed" || Boolean(call.extra?.attempts);
+}
+
+/** What the row of a call is called. */
+export function labelOf(call) {
+  return call.key.slice(call.branch ? call.branch.length + 1 : 0).replace(/^hf:/, "");
 }
 
 /** Rows of a tree: branches with their calls, in the order in which they began. */
@@ -190,10 +212,10 @@ export function rowsOf(calls, { folded, unfolded, children, only, now }, depth =
         rows.push({ id, kind: "branch", level, label: each.path.slice(each.path.lastIndexOf("/") + 1), from: each.from, to: each.to, count: each.count, isOpen, calls });
         if (isOpen) walk(each, level + 1);
       } else {
-        const id = `${prefix}${each.key}`;
+        const id = prefix + each.key;
         const child = each.extra?.child ?? null;
         const isOpen = child && unfolded.has(id);
-        rows.push({ id, kind: "call", level, label: each.key.slice(each.branch ? each.branch.length + 1 : 0).replace(/^hf:/, ""), call: each, isOpen: child ? Boolean(isOpen) : null, calls, child });
+        rows.push({ id, kind: "call", level, call: each, isOpen: child ? Boolean(isOpen) : null, calls, child });
         const inner = isOpen ? children.get(child) : null;
         if (inner) rows.push(...rowsOf(inner, { folded, unfolded, children, only: null, now }, level + 1, `${child}>`));
       }

@@ -6,7 +6,8 @@ import { brief, clean, h, icon } from "../dom.js";
 import { button, segments } from "../ui.js";
 import { amount, clock, count, length, money } from "../words.js";
 import { Axis, partsOf } from "./axis.js";
-import { Calls, hasFailed, isTrouble, rowsOf } from "./calls.js";
+import { Calls, hasFailed, isTrouble, labelOf, rowsOf } from "./calls.js";
+import { drawMap } from "./minimap.js";
 
 const OVER = 4;
 const MARKS = 10;
@@ -46,7 +47,7 @@ export class Timeline {
     this.brushing();
     this.onScroll = () => this.schedule();
     addEventListener("scroll", this.onScroll, { passive: true });
-    this.sizes = new ResizeObserver(() => this.layout());
+    this.sizes = new ResizeObserver(() => this.body.clientWidth !== this.wide && this.layout());
     this.sizes.observe(this.body);
     this.timer = setInterval(() => this.isOpen && !document.hidden && this.layout(), 1000);
   }
@@ -84,11 +85,11 @@ export class Timeline {
 
   rebuild() {
     const { now, lostAt } = this;
-    const tests = { failed: hasFailed, cut: (call, calls) => calls.pieces(call, now, lostAt).some((piece) => piece.kind === "cut"), effects: (call) => call.kind === "effect" };
+    const tests = { failed: hasFailed, cut: (call, calls) => !calls.isPlain(call) && calls.pieces(call, now, lostAt).some((piece) => piece.kind === "cut"), effects: (call) => call.kind === "effect" };
     const wanted = [...this.only].map((name) => tests[name]);
     const only = wanted.length ? (call, calls) => wanted.some((test) => test(call, calls)) : null;
     this.rows = rowsOf(this.calls, { folded: this.folded, unfolded: this.unfolded, children: this.children, only, now: this.now });
-    this.places = new Map(this.rows.map((row, n) => [row.id, n]));
+    this.hasChosen = this.place(this.selected) !== undefined;
     this.counts = { failed: 0, cut: 0, effects: 0 };
     this.most = { tokens: 1, cost: 1e-9 };
     for (const call of this.calls.list) {
@@ -100,6 +101,12 @@ export class Timeline {
     this.layout();
   }
 
+  /** Where the row with an id is; undefined: nowhere. */
+  place(id) {
+    const number = id ? this.rows.findIndex((row) => row.id === id) : -1;
+    return number < 0 ? undefined : number;
+  }
+
   drawBar() {
     const filters = [["failed", "failed"], ["cut", "cut off"], ["effects", "effects"]];
     const turn = (name) => {
@@ -109,9 +116,9 @@ export class Timeline {
     };
     const fresh = [
       segments("Bars show", [["time", "time"], ["tokens", "tokens"], ["cost", "cost"]], this.mode, (mode) => ((this.mode = mode), this.rebuild())),
-      h("div.pills", { role: "group", label: "Show only" }, filters.map(([name, word]) => h("button.pill", { "aria-pressed": this.only.has(name) ? "true" : "false", click: () => turn(name) }, word, " ", h("b", amount(this.counts[name]))))),
+      h("div.pills", { role: "group", label: "Show only" }, filters.map(([name, word]) => h("button.pill", { "aria-pressed": this.only.has(name), click: () => turn(name) }, word, " ", h("b", amount(this.counts[name]))))),
       h("span.grow"),
-      h("button.pill.fold", { "aria-pressed": this.isFolding ? "true" : "false", click: () => ((this.isFolding = !this.isFolding), this.rebuild()) }, "fold idle time"),
+      h("button.pill.fold", { "aria-pressed": this.isFolding, click: () => ((this.isFolding = !this.isFolding), this.rebuild()) }, "fold idle time"),
       button("Fit", () => this.fit(), { kind: "small plain", keys: "z" }),
     ];
     const focused = [...this.bar.querySelectorAll("button")].indexOf(document.activeElement);
@@ -125,17 +132,20 @@ export class Timeline {
   }
 
   layout() {
+    if (!this.root.isConnected) return;
+    // Measured first: a look behind a change has the browser lay out the page again.
     const style = getComputedStyle(this.root);
     this.height = parseInt(style.getPropertyValue("--row"), 10) || 26;
     this.treeWidth = parseInt(style.getPropertyValue("--tree"), 10) || 188;
-    const width = this.body.clientWidth - this.treeWidth - 8;
-    if (!this.root.isConnected) return;
+    const paint = Object.fromEntries(["wait", "sunken", "strong", "bad"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    const { top, width: wide } = this.body.getBoundingClientRect();
+    const map = this.map.parentElement.getBoundingClientRect();
+    this.wide = this.body.clientWidth;
+    const width = wide - this.treeWidth - 8;
     if (width <= 0 || !this.calls.claims.length) {
       if (this.calls.list.length === 0) this.body.style.height = "0px";
       return;
     }
-    this.body.style.height = `${this.rows.length * this.height}px`;
-    this.body.setAttribute("aria-rowcount", String(this.rows.length));
     const now = this.now;
     const begin = Math.min(this.calls.claims[0].at, this.calls.list[0]?.began ?? Infinity);
     const outages = this.lostAt ? [...this.calls.outages, { from: this.lostAt, to: now, isNow: true }] : this.calls.outages;
@@ -144,9 +154,11 @@ export class Timeline {
     const inside = this.whole.busy.filter((span) => span[1] >= from && span[0] <= to);
     this.axis = new Axis(partsOf(inside, outages.filter((each) => each.to >= from && each.from <= to), from, to, this.isFolding), width);
     this.version = (this.version ?? 0) + 1;
+    this.body.style.height = `${this.rows.length * this.height}px`;
+    this.body.setAttribute("aria-rowcount", String(this.rows.length));
     this.drawAxis(now);
-    this.drawMap();
-    this.drawRows();
+    drawMap(this, map, paint);
+    this.drawRows(top);
   }
 
   drawAxis(now) {
@@ -158,12 +170,12 @@ export class Timeline {
       if (part.kind === "work" || (!part.isFolded && part.kind === "idle")) continue;
       const isDown = part.kind === "down";
       behind.push(h("i", { class: isDown ? "down" : "idle", style: { left: part.x, width: Math.max(1, part.size) } }));
-      const text = `${part.isFolded ? "" : ""}${isDown && part.size > 74 ? "down " : ""}${length((part.to - part.from) / 1000)}`;
+      const text = `${isDown && part.size > 74 ? "down " : ""}${length((part.to - part.from) / 1000)}`;
       const middle = part.x + part.size / 2;
       const half = text.length * 3.4 + 7;
       const left = Math.max(half, Math.min(this.axis.width - half, middle));
       if (left - half > edge && part.size > 7) {
-        box.push(h("span", { class: `fold-label ${isDown ? "down" : ""}`, style: { left: left }, title: isDown ? `down ${length((part.to - part.from) / 1000)}` : `nothing was executed for ${length((part.to - part.from) / 1000)}` }, text));
+        box.push(h("span", { class: `fold-label ${isDown ? "down" : ""}`, style: { left }, title: isDown ? `down ${length((part.to - part.from) / 1000)}` : `nothing was executed for ${length((part.to - part.from) / 1000)}` }, text));
         edge = left + half + 2;
       }
     }
@@ -197,50 +209,6 @@ export class Timeline {
     let number = 0;
     for (const call of this.calls.list) if (call.ended !== null && call.ended <= claim.at) number += 1;
     return number;
-  }
-
-  drawMap() {
-    const box = this.map.parentElement;
-    const width = box.clientWidth;
-    const tall = box.clientHeight;
-    if (!width) return;
-    const ratio = devicePixelRatio || 1;
-    if (this.map.width !== Math.round(width * ratio)) Object.assign(this.map, { width: Math.round(width * ratio), height: Math.round(tall * ratio) });
-    const context = this.map.getContext("2d");
-    const style = getComputedStyle(this.root);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, tall);
-    const { from, to, outages } = this.whole;
-    const x = (time) => ((time - from) / (to - from)) * width;
-    const { now, lostAt } = this;
-    const amber = colour("--wait");
-    context.fillStyle = colour("--sunken");
-    for (const each of outages) context.fillRect(x(each.from), 0, Math.max(2, x(each.to) - x(each.from)), tall);
-    const bins = new Float64Array(Math.ceil(width / 3) + 1);
-    for (const call of this.calls.list) {
-      const isWait = ["sleep", "ask", "receive"].includes(call.kind);
-      for (const piece of this.calls.pieces(call, now, lostAt)) {
-        if (isWait) {
-          context.fillStyle = amber;
-          context.fillRect(x(piece.from), tall - 4, Math.max(1, x(piece.to) - x(piece.from)), 3);
-        } else if (!piece.kind.startsWith("doubt") && piece.kind !== "off") {
-          const last = Math.min(bins.length - 1, Math.floor(x(piece.to) / 3));
-          for (let n = Math.max(0, Math.floor(x(piece.from) / 3)); n <= last; n += 1) bins[n] += 1;
-        }
-      }
-    }
-    const most = Math.max(4, ...bins);
-    context.fillStyle = colour("--strong");
-    bins.forEach((value, n) => value && context.fillRect(n * 3, tall - 5 - (value / most) * (tall - 8), 2, (value / most) * (tall - 8) + 1));
-    context.fillStyle = colour("--bad");
-    for (const each of outages) context.fillRect(x(each.from), 0, 1.5, tall);
-    const { brush } = this;
-    brush.style.display = this.range ? "block" : "none";
-    if (this.range) {
-      brush.style.left = `${x(this.range.from)}px`;
-      brush.style.width = `${Math.max(3, x(this.range.to) - x(this.range.from))}px`;
-    }
   }
 
   brushing() {
@@ -280,9 +248,8 @@ export class Timeline {
     });
   }
 
-  drawRows() {
+  drawRows(top = this.body.getBoundingClientRect().top) {
     if (!this.axis) return;
-    const top = this.body.getBoundingClientRect().top;
     const first = Math.max(0, Math.floor(-top / this.height) - OVER);
     const wanted = Math.min(this.rows.length - first, Math.ceil(innerHeight / this.height) + 2 * OVER);
     const size = Math.max(0, wanted);
@@ -315,7 +282,7 @@ export class Timeline {
     element.style.transform = `translateY(${number * this.height}px)`;
     element.dataset.number = String(number);
     element.className = `row ${row.kind}${isSelected ? " chosen" : ""}`;
-    element.tabIndex = isSelected || (!this.places.has(this.selected) && number === 0) ? 0 : -1;
+    element.tabIndex = isSelected || (!this.hasChosen && number === 0) ? 0 : -1;
     element.setAttribute("aria-rowindex", String(number + 1));
     element.setAttribute("aria-level", String(row.level + 1));
     element.setAttribute("aria-selected", String(isSelected));
@@ -323,7 +290,8 @@ export class Timeline {
     else element.setAttribute("aria-expanded", String(row.isOpen));
     slot.tree.style.setProperty("--level", String(row.level));
     slot.twist.className = `twist ${row.isOpen === true ? "open" : row.isOpen === false ? "shut" : ""}`;
-    slot.label.textContent = clean(row.label).slice(0, 200);
+    slot.label.textContent = clean(row.label ?? labelOf(row.call)).slice(0, 200);
+    if (row.kind === "branch" || this.mode !== "time") slot.bar = null;
     if (row.kind === "branch") {
       slot.use.setAttribute("href", "#i-branch");
       slot.took.textContent = count(row.count, "call");
@@ -345,6 +313,8 @@ export class Timeline {
     }
     const now = this.now;
     const pieces = row.calls.pieces(call, now, row.calls === this.calls ? this.lostAt : null);
+    const isNew = row.calls.claims.at(-1)?.at <= call.ended; // nobody has answered it from the journal
+    if (isNew && pieces.length === 1 && slot.bar && row.calls.isPlain(call) && call.ended >= this.axis.from && pieces[0].from <= this.axis.to) return this.reuse(slot, pieces[0]);
     const nodes = pieces.flatMap((piece) => this.piece(piece, call));
     if (call.ended !== null) {
       let marks = 0;
@@ -355,6 +325,15 @@ export class Timeline {
       }
     }
     slot.lane.replaceChildren(...nodes);
+    slot.bar = nodes.length === 1 && row.calls.isPlain(call) ? nodes[0] : null;
+  }
+
+  /** Most rows are one bar: it is moved, and not made anew. */
+  reuse({ bar }, { from, to, kind }) {
+    const left = this.axis.at(from);
+    bar.className = `bar ${kind}`;
+    bar.style.left = `${left}px`;
+    bar.style.width = `${Math.max(3, this.axis.at(to) - left)}px`;
   }
 
   piece(piece, call = null) {
@@ -378,7 +357,7 @@ export class Timeline {
     const fits = (words) => left > words.length * 5.6 + 16 || this.axis.width - right > words.length * 5.6 + 18;
     const text = fits(whole) ? whole : isOpen ? "in doubt" : "settled";
     const isBefore = left > text.length * 5.6 + 16;
-    const nodes = [h("i.doubt-line", { style: { left: left, width: Math.max(0, right - left) } }), h("i.doubt-mark", { style: { left: left } }, icon("in_doubt"))];
+    const nodes = [h("i.doubt-line", { style: { left: left, width: Math.max(0, right - left) } }), h("i.doubt-mark", { style: { left } }, icon("in_doubt"))];
     if (!isOpen) nodes.push(h("i.doubt-end", { style: { left: right } }, icon("done")));
     nodes.push(h("span", { class: `beside doubt${isBefore ? " before" : ""}`, style: { left: isBefore ? left - 12 : Math.max(right, left) + 14 } }, text));
     return nodes;
@@ -386,7 +365,7 @@ export class Timeline {
 
   described(row) {
     const { call } = row;
-    const parts = [row.label, call.kind, call.status, `at ${clock(call.began)}`];
+    const parts = [labelOf(call), call.kind, call.status, `at ${clock(call.began)}`];
     if (call.took) parts.push(`took ${length(call.took / 1000)}`);
     if (call.extra?.attempts) parts.push(`${count(call.extra.attempts.length, "failed attempt")}`);
     if (call.extra?.doubt) parts.push(`was in doubt, ${verdictText(call.extra.doubt)}`);
@@ -406,7 +385,7 @@ export class Timeline {
 
   select(row, { isQuiet = false } = {}) {
     if (!row) return;
-    this.selected = row.id;
+    Object.assign(this, { selected: row.id, hasChosen: true });
     this.drawRows();
     for (const slot of this.pool) slot.element.tabIndex = slot.row?.id === row.id ? 0 : -1;
     if (!isQuiet && row.kind === "call") this.choose(row.call.key, row.calls === this.calls ? null : row);
@@ -414,12 +393,12 @@ export class Timeline {
 
   /** Show the call with a key, wherever it is. */
   reveal(key) {
-    const call = this.calls.byKey.get(key);
+    const call = this.calls.list.find((each) => each.key === key);
     if (!call) return false;
     let isOther = false;
     for (let path = call.branch; path; path = path.includes("/") ? path.slice(0, path.lastIndexOf("/")) : "") isOther = this.folded.delete(`${path}/`) || isOther;
     if (isOther) this.rebuild();
-    const number = this.places.get(key);
+    const number = this.place(key);
     if (number === undefined) return false;
     this.select(this.rows[number], { isQuiet: true });
     return true;
@@ -445,7 +424,7 @@ export class Timeline {
 
   /** Move by rows, or to the next row that fits. */
   move(step, fits = null) {
-    let number = this.places.get(this.selected) ?? (step > 0 ? -1 : this.rows.length);
+    let number = this.place(this.selected) ?? (step > 0 ? -1 : this.rows.length);
     do number += step;
     while (fits && this.rows[number] && !fits(this.rows[number]));
     const row = this.rows[number];
@@ -464,7 +443,7 @@ export class Timeline {
   }
 
   pressed(event) {
-    const row = this.rows[this.places.get(this.selected)];
+    const row = this.rows[this.place(this.selected)];
     const acts = {
       ArrowDown: () => this.move(1),
       ArrowUp: () => this.move(-1),
