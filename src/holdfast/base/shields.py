@@ -116,6 +116,8 @@ class Shield:
         try:
             while not future.done():
                 assert self.gate is not None
+                if self.gate.done():  # by what was waited for before: its end was told only now
+                    self.gate = Kept.by(self, future.get_loop())
                 try:
                     await self.gate
                 except asyncio.CancelledError as error:
