@@ -90,21 +90,20 @@ async def reached(url: str, way: str) -> AsyncIterator[str]:
             yield f"{address}?pooler=transaction"
 
 
-#: Some of each sort; `make prove` takes all of them.
-FEW = conformance.CASES[::6]
+#: Some of each sort, and each of them in one way; `make prove` takes all of them.
+FEW = {(case, ("direct", "pooled")[n % 2]) for n, case in enumerate(conformance.CASES[::6])}
 #: Behind a pooler nobody hears a bell.
 BELLS = {case for case in conformance.CASES if "bell" in case.__name__}
 
 
-@pytest.mark.parametrize("way", ["direct", "pooled"])
 @pytest.mark.parametrize(
-    "case",
+    ("case", "way"),
     [
-        pytest.param(case, marks=[pytest.mark.prove] * (case not in FEW))
+        pytest.param(case, way, marks=[pytest.mark.prove] * ((case, way) not in FEW), id=f"{case.__name__}-{way}")
         for case in conformance.CASES
+        for way in ("direct", "pooled")
         if case.__name__ != "a_sound_store_has_no_problems"  # it has one
     ],
-    ids=lambda case: case.__name__,
 )
 @pytest.mark.corrupts
 def test_conformance_among_traps(case: Case, way: str, site: Site) -> None:

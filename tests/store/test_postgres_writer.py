@@ -672,7 +672,7 @@ WITHOUT_SESSIONS = [
 
 
 #: The statements are the same with and without a pooler; those that begin a session's work are tried always.
-SOME = WITHOUT_SESSIONS[::5]
+SOME = WITHOUT_SESSIONS[::10]
 
 
 @pytest.mark.parametrize(
