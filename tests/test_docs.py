@@ -35,6 +35,7 @@ import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
 import pytest
@@ -309,7 +310,8 @@ def test_a_page_does_what_it_says(path: Path, tmp_path: Path, monkeypatch: pytes
     known = set(sys.modules)
     page = Page(path, folder)
     try:
-        page.execute()
+        with mock.patch.dict(os.environ):  # a page may set something for itself
+            page.execute()
     finally:
         for name in set(sys.modules) - known:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):

@@ -52,16 +52,23 @@ class Narrow:
         await self._execute(f"alter role {self.name} connection limit {count}")
 
     async def cut_off(self) -> None:
-        """End all of its sessions, as an administrator may."""
-        await self._execute(f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{self.name}'")
+        """End all of its sessions, as an administrator may; return when they have ended."""
+        sessions = f"select pid from pg_stat_activity where usename = '{self.name}'"
+        before = {row[0] for row in await self._execute(sessions)}
+        await self._execute(f"select pg_terminate_backend(pid) from ({sessions}) as sessions")
+
+        async def have_ended() -> bool:
+            return before.isdisjoint(row[0] for row in await self._execute(sessions))
+
+        await eventually(have_ended)
 
     async def drop(self) -> None:
         await self._execute(f"drop role {self.name}")
 
-    async def _execute(self, statement: str) -> None:
+    async def _execute(self, statement: str) -> list[Any]:
         connection = await asyncpg.connect(self._admin_url)
         try:
-            await connection.execute(statement)
+            return list(await connection.fetch(statement))
         finally:
             await connection.close()
 
