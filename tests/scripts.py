@@ -56,7 +56,6 @@ def python(
 def be_python(folder: str, words: list[str]) -> None:
     """In the forked process: what `python` does with its arguments."""
     os.chdir(folder)
-    sys.dont_write_bytecode = True  # a test may write a file twice within a second
     code = 0
     try:
         match words:

@@ -110,7 +110,6 @@ def _enter(folder: str) -> None:
     """Be as a process is that was started in a folder."""
     os.chdir(folder)
     sys.path[0] = folder
-    sys.dont_write_bytecode = True  # a test may write a file twice within a second
 
 
 def run_command(folder: str, arguments: list[str]) -> None:

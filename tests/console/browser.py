@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -85,3 +86,14 @@ async def looking() -> AsyncIterator[Looks]:
             yield Looks(browser)
         finally:
             await browser.close()
+
+
+def played(play: Callable[[Looks], Awaitable[None]]) -> None:
+    """What somebody does in a browser, none of whose pages may have a problem."""
+
+    async def go() -> None:
+        async with looking() as looks:
+            await play(looks)
+            assert looks.problems == []
+
+    asyncio.run(go())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from tests.console import acme as company
 from tests.console.acme_store import kill, worker
-from tests.console.browser import Looks, looking, needs_browser
+from tests.console.browser import Looks, needs_browser, played
 from tests.console.served import Served, start_run, store_in
 from tests.eventually import eventually_now
 
@@ -51,15 +51,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         kill(first)
 
 
-def _played(play: Callable[[Looks], Awaitable[None]]) -> None:
-    async def go() -> None:
-        async with looking() as looks:
-            await play(looks)
-            assert looks.problems == []
-
-    asyncio.run(go())
-
-
 def _until(served: Served, run_id: str, *statuses: str) -> None:
     eventually_now(lambda: served.ask("GET", f"/runs/{run_id}")["status"] in statuses)
 
@@ -86,7 +77,7 @@ def test_a_form_is_filled_in_with_errors_at_its_fields(served: Served) -> None:
         await page.keyboard.press("Control+Enter")
         await page.get_by_text("It is answered.").wait_for(timeout=_PATIENCE_MS)
 
-    _played(play)
+    played(play)
     _until(served, "report-1", "done")
     assert "released to team" in served.ask("GET", "/runs/report-1")["result"]["json"]
 
@@ -116,7 +107,7 @@ def test_a_doubt_is_settled_once_it_is_said_what_became_of_it_and_how_that_is_kn
         await page.keyboard.press("Enter")
         await page.get_by_text("Nothing is in doubt").wait_for(timeout=_PATIENCE_MS)
 
-    _played(play)
+    played(play)
     _until(served, "bill-1", "done")
     _until(served, "bill-2", "failed")
 
@@ -152,7 +143,7 @@ def test_runs_are_cancelled_retried_and_paused_and_many_at_once(served: Served) 
         await page.get_by_text("4 paused:").wait_for(timeout=_PATIENCE_MS)
         await page.locator(".runs .status-paused").nth(3).wait_for(timeout=_PATIENCE_MS)
 
-    _played(play)
+    played(play)
 
 
 def test_the_filter_is_the_address_and_back_brings_it_again(served: Served) -> None:
@@ -169,7 +160,7 @@ def test_the_filter_is_the_address_and_back_brings_it_again(served: Served) -> N
         await page.keyboard.press("Enter")
         await page.get_by_text("There is no term “owner:”").wait_for()
 
-    _played(play)
+    played(play)
 
 
 def test_what_starts_runs_is_paused_and_run(served: Served) -> None:
@@ -189,7 +180,7 @@ def test_what_starts_runs_is_paused_and_run(served: Served) -> None:
             await page.get_by_role("button", name="Pause it").click()
             await page.get_by_role("button", name="Resume").wait_for(timeout=_PATIENCE_MS)
 
-    _played(play)
+    played(play)
 
 
 def test_a_run_is_started_and_found_and_one_that_is_not_there_yet_appears(served: Served) -> None:
@@ -211,7 +202,7 @@ def test_a_run_is_started_and_found_and_one_that_is_not_there_yet_appears(served
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/runs/soon")
 
-    _played(play)
+    played(play)
 
 
 def test_who_may_only_look_is_told_so(served: Served, tmp_path: Path) -> None:
@@ -228,4 +219,4 @@ def test_who_may_only_look_is_told_so(served: Served, tmp_path: Path) -> None:
             await page.keyboard.press("p")
             await page.get_by_text("You may look, not act").wait_for()
 
-        _played(play)
+        played(play)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import holdfast as hf
 from tests.console import talk
-from tests.console.browser import Looks, looking, needs_browser
+from tests.console.browser import Looks, needs_browser, played
 from tests.console.served import Served, store_in
 from tests.eventually import eventually
 from tests.server.agents import keeper
@@ -51,15 +51,6 @@ async def _asks(run: hf.Run[str]) -> bool:
     return await run.status() is hf.Status.waiting
 
 
-def _played(play: Callable[[Looks], Awaitable[None]]) -> None:
-    async def go() -> None:
-        async with looking() as looks:
-            await play(looks)
-            assert looks.problems == []
-
-    asyncio.run(go())
-
-
 def test_a_fork_tells_what_it_would_be_and_is_made_by_mouse_and_by_keyboard(served: Served) -> None:
     async def play(looks: Looks) -> None:
         page = await looks.page(served.at("/runs/first?call=search%231"))
@@ -98,7 +89,7 @@ def test_a_fork_tells_what_it_would_be_and_is_made_by_mouse_and_by_keyboard(serv
         await page.get_by_text("forked from").wait_for(timeout=_PATIENCE_MS)
         assert await looks.refused(page) == []
 
-    _played(play)
+    played(play)
     second = served.ask("GET", "/runs/second")
     assert second["forked_from"] == {
         "run": "first", "at": 3, "by": second["forked_from"]["by"], "note": "what if", "changed": ["search#1"],
@@ -129,7 +120,7 @@ def test_a_thread_is_a_conversation_and_grows_as_something_is_said(served: Serve
         await page.get_by_text("In the harbour.").wait_for(timeout=_PATIENCE_MS)
         assert await looks.refused(page) == []
 
-    _played(play)
+    played(play)
 
 
 def test_a_filter_is_saved_as_a_view_and_forgotten(served: Served) -> None:
@@ -154,7 +145,7 @@ def test_a_filter_is_saved_as_a_view_and_forgotten(served: Served) -> None:
         await page.keyboard.press("s")
         await page.get_by_role("heading", name="Save this view").wait_for()
 
-    _played(play)
+    played(play)
 
 
 def test_the_plan_and_the_messages_of_a_run_are_shown_and_its_plan_is_changed(served: Served) -> None:
@@ -183,6 +174,6 @@ def test_the_plan_and_the_messages_of_a_run_are_shown_and_its_plan_is_changed(se
         await page.get_by_text("1 of 4 done").wait_for(timeout=_PATIENCE_MS)
         assert await looks.refused(page) == []
 
-    _played(play)
+    played(play)
     items = [each["text"] for each in served.ask("GET", "/runs/chat-7c/plan")["items"]]
     assert items == ["read the question", "answer <i>it</i> kindly", "file it", "say goodbye"]

@@ -31,7 +31,7 @@ _READABLE: Final = (
 _UNREADABLE: Final = ("NaN", "[Infinity]", "-Infinity", "01", "1.", "[1,]", "1 1", '"\x01"', "[" * 202 + "]" * 202)
 
 
-def encode_swiftly(tree: Json, *, has_escapes: bool = False) -> bytes | None:
+def text_swiftly(tree: Json, *, has_escapes: bool = False) -> str | None:
     """The text of a tree whose floats are plain, as `encode` writes it; None if only `encode` does.
 
     `has_escapes`: whether it most likely has letters beyond ASCII.
@@ -40,26 +40,19 @@ def encode_swiftly(tree: Json, *, has_escapes: bool = False) -> bytes | None:
     if write is not None:
         with suppress(ValueError):  # a lone surrogate
             data = write(tree, ensure_ascii=has_escapes)
-            if not data.isascii():  # only now: looking for them while writing takes as long again
-                data = write(tree, ensure_ascii=True)
-            if b"\x7f" not in data:
-                return data
-    return None
-
-
-def text_swiftly(tree: Json) -> str | None:
-    """The same as a string."""
-    write = _writer()
-    if write is not None:
-        with suppress(ValueError):
-            data = write(tree)
             try:
                 text = data.decode("ascii")
-            except UnicodeDecodeError:  # letters beyond ASCII
+            except UnicodeDecodeError:  # only now: looking for them while writing takes as long again
                 text = write(tree, ensure_ascii=True).decode("ascii")
             if "\x7f" not in text:
                 return text
     return None
+
+
+def encode_swiftly(tree: Json, *, has_escapes: bool = False) -> bytes | None:
+    """The same as bytes."""
+    text = text_swiftly(tree, has_escapes=has_escapes)
+    return None if text is None else text.encode("ascii")
 
 
 def decode_swiftly(text: str) -> Json | None:
