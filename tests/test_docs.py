@@ -166,6 +166,7 @@ class Terminal:
             n: v for n, v in os.environ.items() if not n.startswith(("HOLDFAST_", "PYTEST_", "PYTHON", "COLUMNS"))
         }
         self.environment = inherited | {
+            "PYTEST_ADDOPTS": "--disable-plugin-autoload -p holdfast",  # by its entry point; those of others are slow
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(SRC),
             "NO_COLOR": "1",

@@ -313,8 +313,8 @@ class Tried:
 RUN_IDS = {run_id_of(sort, hostile) for sort in SORTS for hostile in IDS.values()}
 
 
-#: `make test` has each way of a command with an eighth of the ids that `make prove` has.
-SHARES = [pytest.param(8, id="some"), pytest.param(1, id="all", marks=pytest.mark.prove)]
+#: `make test` has each way of a command with a twentieth of the ids that `make prove` has.
+SHARES = [pytest.param(20, id="some"), pytest.param(1, id="all", marks=pytest.mark.prove)]
 
 
 def tried(hf: Commands, name: str, share: int, *, is_terminal: bool) -> Iterator[Tried]:

@@ -50,13 +50,19 @@ def unasked() -> Survival:
 
 
 #: They take their time, and are much like the others.
-ALIKE = (permits.lets_ask, permits.asks_in_time, permits.receives, permits.receives_until, permits.asks_while_it_sleeps)
+ALIKE = (
+    permits.asks,
+    permits.lets_ask,
+    permits.asks_in_time,
+    permits.receives,
+    permits.receives_until,
+    permits.asks_while_it_sleeps,
+)
 
 
 @pytest.mark.parametrize(
     "agent",
     [
-        permits.asks,
         permits.asks_until,
         *(pytest.param(each, marks=pytest.mark.prove) for each in ALIKE),
     ],

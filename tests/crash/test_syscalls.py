@@ -171,17 +171,17 @@ def kill(number: int) -> str:
 
 
 def test_killed_at_any_write_of_the_writers_thread(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
-    ended = sweep(range(1, 200, 15), lanes, tmp_path, inject=kill, template=template, n=6)
+    ended = sweep(range(1, 100, 14), lanes, tmp_path, inject=kill, template=template, n=6)
     assert ended[-9] > 3
 
 
 def test_killed_while_the_store_is_created(lanes: list[Lane], tmp_path: Path) -> None:
-    assert sweep(range(1, 60, 9), lanes, tmp_path, inject=kill)[-9] >= 5
+    assert sweep(range(1, 60, 12), lanes, tmp_path, inject=kill)[-9] >= 3
 
 
 def test_killed_at_writes_on_the_event_loop(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
-    ended = sweep(range(26, 60, 5), lanes, tmp_path, inject=kill, template=template, agent="inline", n=8)
-    assert ended[-9] > 5
+    ended = sweep(range(26, 60, 7), lanes, tmp_path, inject=kill, template=template, agent="inline", n=8)
+    assert ended[-9] > 3
 
 
 @pytest.mark.prove

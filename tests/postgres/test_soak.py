@@ -13,7 +13,7 @@ from tests.postgres.soak import CRASH_S, Plan, crashing, seed, soak
 @pytest.mark.parametrize(
     ("plan", "crash_s"),
     [
-        pytest.param(Plan(seed(), seconds=8, runs=60, calm_s=60, least_kills=2, least_crashes=1), (1.5, 4.0), id="8 s"),
+        pytest.param(Plan(seed(), seconds=5, runs=40, calm_s=60, least_kills=2, least_crashes=1), (1.0, 2.5), id="5 s"),
         pytest.param(Plan(seed(), seconds=600), CRASH_S, id="10 min", marks=pytest.mark.prove),
     ],
 )

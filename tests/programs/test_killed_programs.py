@@ -53,7 +53,7 @@ COUNTED = (
 
 
 def test_programs_of_killed_workers_end_as_they_would_have(tmp_path: Path, forkserver: ForkServer) -> None:
-    batch = run_batch(tmp_path, forkserver, programs(1, 0, 40), seed="1/0", plan=Plan(most_s=15))
+    batch = run_batch(tmp_path, forkserver, programs(1, 0, 25), seed="1/0", plan=Plan(most_s=15))
     batch.assert_well()
     assert batch.kills >= 5
     assert batch.doubts > 0, "somebody was killed in an effect"
@@ -62,7 +62,7 @@ def test_programs_of_killed_workers_end_as_they_would_have(tmp_path: Path, forks
 @pytest.mark.postgres
 def test_a_worker_that_was_taken_for_dead_does_no_harm_when_it_wakes_up(tmp_path: Path, forkserver: ForkServer) -> None:
     plan = Plan(most_s=15, stops=0.5, pauses=0.2, cancels=0.1)
-    batch = run_batch(tmp_path, forkserver, programs(2, 0, 20), seed="2/0", plan=plan)
+    batch = run_batch(tmp_path, forkserver, programs(2, 0, 12), seed="2/0", plan=plan)
     batch.assert_well()
     assert batch.stops >= 1
 

@@ -54,7 +54,7 @@ def each_branch_was_heard(life: Life) -> None:
 
 
 def test_a_chat_killed_at_every_point_says_each_thing_once() -> None:
-    points = ["say.*@1", "effect.after_body@2", "append.after_commit@2"]
+    points = ["say.*@1", "append.after_commit@2"]
     survival = assert_survives(agents.chat("tides"), points=points, check=said_once_and_in_order)
     print(survival)
     assert {"say.before_commit", "say.after_commit"} <= survival.killed_at

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import select
@@ -51,6 +53,8 @@ class Lane:
     """Runs one process after the other, forked from one that has Holdfast imported already."""
 
     def __init__(self) -> None:
+        self._surroundings = _surroundings()
+        self._is_asked = False
         self._server = subprocess.Popen(
             [sys.executable, "-m", "holdfast.testing.child", "--serve"],
             stdin=subprocess.PIPE,
@@ -75,14 +79,18 @@ class Lane:
             "driven": order.driven,
             "left": list(order.left),
         }
+        self._is_asked = True
         self._server.stdin.write(json.dumps(said).encode() + b"\n")
         pid = self._answer(_BUSY_S)["pid"]
         try:
-            return self._answer(timeout_s)["code"]
+            code = self._answer(timeout_s)["code"]
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)
             self._answer(_BUSY_S)
+            self._is_asked = False
             raise
+        self._is_asked = False
+        return code
 
     def _answer(self, timeout_s: float) -> dict[str, int]:
         assert self._server.stdout is not None
@@ -96,6 +104,11 @@ class Lane:
         line, _, self._answers = self._answers.partition(b"\n")
         answer: dict[str, int] = json.loads(line)
         return answer
+
+    @property
+    def is_as_new(self) -> bool:
+        """It has answered all it was asked, and one that is started now would see the same folder and environment."""
+        return not self._is_asked and self._server.poll() is None and self._surroundings == _surroundings()
 
     def close(self) -> None:
         assert self._server.stdin is not None
@@ -111,3 +124,32 @@ class Lane:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+_resting: list[Lane] = []
+
+
+def take_lane() -> Lane:
+    """One that rests, if it would do for a new one, which costs more than a life."""
+    with contextlib.suppress(IndexError):
+        while True:
+            lane = _resting.pop()
+            if lane.is_as_new:
+                return lane
+            lane.close()
+    return Lane()
+
+
+def rest(lane: Lane) -> None:
+    """Leave a lane to whoever needs one next; those that rest end with this process."""
+    _resting.append(lane)
+
+
+@atexit.register
+def _close_resting() -> None:
+    while _resting:
+        _resting.pop().close()
+
+
+def _surroundings() -> tuple[int, str, dict[str, str]]:
+    return os.getpid(), os.getcwd(), environment()

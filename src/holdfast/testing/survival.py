@@ -36,7 +36,7 @@ from holdfast.testing.invariants import check_history
 from holdfast.testing.ledger import VARIABLE, Ledger
 from holdfast.testing.lives import Attempt, Death, Failure, Trace, passages, repeated_effects, report, story
 from holdfast.testing.parking import open_waits, read_open_waits
-from holdfast.testing.processes import Lane, Order
+from holdfast.testing.processes import Lane, Order, rest, take_lane
 from holdfast.testing.reading import read_row, read_run, read_text
 from holdfast.verbs.agent import Call
 
@@ -242,7 +242,7 @@ class _Sweep:
 
     def close(self) -> None:
         for lane in self._lanes:
-            lane.close()
+            rest(lane)
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
 
@@ -381,7 +381,7 @@ class _Sweep:
         with self._lock:
             if self._free:
                 return self._free.pop()
-        lane = Lane()
+        lane = take_lane()
         with self._lock:
             self._lanes.append(lane)
         return lane
