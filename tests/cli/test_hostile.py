@@ -271,6 +271,10 @@ TRIED: dict[str, list[Arguments]] = {
         _option("retention", "a", option="--keep"),
     ],
     "verify": [plain("verify"), of("ended", command=["verify"]), about("verify")],
+    "repair": [
+        lambda h: ["repair", "--", "other.db", run_id_of("ended", h)],
+        _option("repair", "other.db", option="--note"),
+    ],
     "migrate": [plain("migrate"), plain("migrate", "--check")],
     "backup": [lambda h: ["backup", "--", f"{h.replace('/', '-')}.db"], lambda h: ["backup", "--", f"nowhere/{h}"]],
     "doctor": [plain("doctor"), _option("doctor", option="--db")],

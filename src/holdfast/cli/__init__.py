@@ -69,6 +69,7 @@ COMMANDS = {
     "prune": ("prune", "prune_command", "Remove what runs did that ended long ago."),
     "retention": ("retention", "retention_command", "List for how long runs are kept; or change it for an agent."),
     "verify": ("verify", "verify_command", "Check every stored byte of runs against its hashes."),
+    "repair": ("repair", "repair_command", "Sign runs anew that were changed outside Holdfast, in another store."),
     "migrate": ("migrate", "migrate_command", "Bring the tables of a store up to date."),
     "backup": ("backup", "backup_command", "Write a copy of a SQLite store to a new file, while workers go on."),
     "doctor": ("doctor", "doctor_command", "Check this installation and its store."),
@@ -108,7 +109,7 @@ SECTIONS = {
         "triggers",
         "check",
     ),
-    "Look after the store": ("copy", "prune", "retention", "verify", "migrate", "backup"),
+    "Look after the store": ("copy", "prune", "retention", "verify", "repair", "migrate", "backup"),
     "This installation": ("doctor", "demo", "completion", "version"),
 }
 

@@ -46,7 +46,14 @@ def check_exists(setup: Setup) -> None:
 async def existing_store(setup: Setup, *, read_only: bool = True) -> AsyncIterator[Store]:
     """The store, opened; it must exist."""
     check_exists(setup)
-    store = open_store(store_url(setup.db), settings=Settings())
+    async with opened(store_url(setup.db), read_only=read_only) as store:
+        yield store
+
+
+@asynccontextmanager
+async def opened(url: str, *, read_only: bool = False) -> AsyncIterator[Store]:
+    """The store with this url; a file that does not exist is made."""
+    store = open_store(url, settings=Settings())
     await store.open(read_only=read_only)
     try:
         yield store

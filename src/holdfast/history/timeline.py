@@ -289,6 +289,8 @@ def _note_text(record: Record) -> tuple[str, str]:
         case NoteKind.moved:
             seized = note.get("seized") or "which may be alive"
             return record.name, f"to {note.get('to')}, taken from a worker ({seized})"
+        case NoteKind.repaired:
+            return record.name, joined(act, f"not what was written: {', '.join(note.get('found', ()))}")
         case NoteKind.own_timer | NoteKind.outside:
             own = OwnWait.of(note)
             return record.name, f"{own.why}: {', '.join(own.where or own.branches)}"

@@ -36,7 +36,10 @@ CHILD_ENDED = "hf:ended"
 PATIENCE_S = 10.0
 #: Notes that a resume needs to know.
 _ACTS = frozenset(
-    {NoteKind.paused, NoteKind.cancel, NoteKind.unheeded, NoteKind.requeued, NoteKind.blocked, NoteKind.moved}
+    {
+        *(NoteKind.paused, NoteKind.cancel, NoteKind.unheeded, NoteKind.requeued),
+        *(NoteKind.blocked, NoteKind.moved, NoteKind.repaired),
+    }
 )
 _FLAGS = _ACTS | {
     *(NoteKind.usage, NoteKind.refused, NoteKind.held, NoteKind.budget, NoteKind.guarded, NoteKind.workspace),
@@ -281,7 +284,7 @@ class Replay:
             case NoteKind.held:
                 if is_current and (entry := self.entries.get(record.key)) is not None:
                     entry.held = record
-            case NoteKind.unheeded | NoteKind.blocked | NoteKind.moved | NoteKind.budget:
+            case NoteKind.unheeded | NoteKind.blocked | NoteKind.moved | NoteKind.repaired | NoteKind.budget:
                 pass
             case NoteKind.workspace if is_current:
                 self.workspaces.take(record.key, note)

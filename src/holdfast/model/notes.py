@@ -39,6 +39,7 @@ class NoteKind(StrEnum):
     workspace = "workspace"  #: what a call left in its workspace
     moved = "moved"  #: it was taken from a worker, to be moved
     budget = "budget"  #: what the run may use, from here on
+    repaired = "repaired"  #: its data was changed outside Holdfast, and signed anew
     guarded = "guarded"  #: what guards look at was looked at again, and was not what it had been
 
     @classmethod

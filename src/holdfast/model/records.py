@@ -30,6 +30,8 @@ noted      a NoteKind      {...}: usage, progress, held, unstable arguments, wha
                            `paused` {"on", "by", "note", "mail"} and `cancel` {"by", "note", "mail"} are the flags;
                            they, `blocked` and `moved` {"to"} say "seized" if the run was taken from a worker: the
                            proof that it was dead, or "".
+                           `repaired` {"by", "note", "origin", "head", "found"} says who signed the records before it
+                           anew, from which store, and what did not fit there; "seized" likewise
                            `budget` {"limit", "by", "note", "mail"} is what it may use from there on; `guarded`
                            {"changes", "asks", "accepted"} what guards found, whether the run waits for somebody to
                            accept it, and who did

@@ -6,18 +6,17 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import click
 
-from holdfast.base.config import Settings, is_server, store_url
+from holdfast.base.config import is_server, store_url
 from holdfast.cli.clients import complete_agent
 from holdfast.cli.failure import CONFLICT, INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.lists import Listed, line_of, show_list
 from holdfast.cli.progress import Bar
 from holdfast.cli.setup import Setup, command, status_option, warn_of_password
-from holdfast.cli.stores import check_exists, complete_run
+from holdfast.cli.stores import check_exists, complete_run, opened
 from holdfast.cli.text import clean, to_json
 from holdfast.control.upkeep.copying import Copies
 from holdfast.control.upkeep.definitions import copy_definitions
@@ -26,8 +25,6 @@ from holdfast.control.upkeep.transfers import Outcome, Transfer
 from holdfast.history.lookup import find
 from holdfast.history.words import count
 from holdfast.model import FINAL, RunRow, Status
-from holdfast.store import open_store
-from holdfast.store.contract import Store
 
 _MARKS = {
     Outcome.copied: ("✔", "green"),
@@ -98,7 +95,7 @@ def copy_command(
     named = frozenset(map(Status, statuses)) or None
 
     async def work() -> tuple[list[Transfer], list[tuple[str, str, Outcome]]]:
-        async with _opened(from_url, read_only=not move) as from_, _opened(to_url, read_only=False) as to:
+        async with opened(from_url, read_only=not move) as from_, opened(to_url, read_only=False) as to:
             copies, moves = Copies(from_, to), Mover(from_, to, seize=seize) if move else None
             if move:
                 await copies.check_two()
@@ -114,16 +111,6 @@ def copy_command(
     codes = [_CODES[each.outcome] for each in transfers if each.outcome in _CODES]
     codes += [CONFLICT for _, _, outcome in made if outcome is Outcome.conflict]
     return max(codes, default=OK)
-
-
-@asynccontextmanager
-async def _opened(url: str, *, read_only: bool) -> AsyncIterator[Store]:
-    store = open_store(url, settings=Settings())
-    await store.open(read_only=read_only)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def _is_store(given: str) -> bool:

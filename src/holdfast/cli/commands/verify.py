@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
 
 import click
 
@@ -11,16 +10,15 @@ from holdfast.cli.failure import INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, paint, to_json
+from holdfast.control.upkeep.repairing import all_runs
 from holdfast.history.artifacts import FILES, outputs_of
 from holdfast.history.lookup import find
 from holdfast.history.words import count
 from holdfast.journal.verification import Verification, verify
-from holdfast.model import RunFilter, RunId
+from holdfast.model import RunId
 from holdfast.model.files import FileState
 from holdfast.store.contract import Store
 from holdfast.store.problems import Concern
-
-_PAGE = 500
 
 
 @command("verify")
@@ -49,8 +47,8 @@ def verify_command(setup: Setup, run: str | None, every: bool) -> int:
         if run is not None:
             return [await check(store, (await find(store, run)).id)], []
         found = []
-        async for run_id in _all_runs(store):
-            found.append(await check(store, run_id))
+        async for row in all_runs(store):
+            found.append(await check(store, row.id))
             if sys.stderr.isatty() and len(found) % 100 == 0:
                 print(f"\r\x1b[K{count(len(found), 'run')} …", end="", file=sys.stderr, flush=True)
         if sys.stderr.isatty():
@@ -73,14 +71,6 @@ def verify_command(setup: Setup, run: str | None, every: bool) -> int:
     else:
         _print(setup, checked, files=files, problems=problems)
     return INTEGRITY if broken or files or problems else OK
-
-
-async def _all_runs(store: Store) -> AsyncIterator[RunId]:
-    before: RunId | None = None
-    while rows := await store.runs(RunFilter(before_id=before, limit=_PAGE)):
-        for row in rows:
-            yield row.id
-        before = rows[-1].id
 
 
 def _print(setup: Setup, checked: list[Verification], *, files: list[str], problems: list[str]) -> None:

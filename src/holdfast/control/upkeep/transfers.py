@@ -15,6 +15,8 @@ class Outcome(StrEnum):
 
     copied = "copied"
     moved = "moved"
+    repaired = "repaired"  #: all of it was there, and is signed anew
+    saved = "saved"  #: what can be read of it is there; it is damaged, and stays quarantined
     there = "there already"
     refused = "refused"  #: it may not be done; the detail says why
     conflict = "conflict"  #: the other store has something else under this name
