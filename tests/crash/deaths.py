@@ -37,6 +37,7 @@ ELSEWHERE: Final = {
     "fork.before_messages": "forks/test_threads.py",
     "fork.before_commit": "forks/test_forks.py",
     "fork.after_commit": "forks/test_forks.py",
+    "upload.after_data": "server/test_uploads.py",
     "copy.after_mark": "retention/test_moving.py",
     "copy.before_commit": "retention/test_moving.py",
     "copy.after_commit": "retention/test_moving.py",

@@ -27,6 +27,8 @@ BODIES: dict[str, Any] = {
     "change_plan": {"ops": [{"op": "tick", "id": "1"}]},
 }
 QUERIES = {"download": "seq=1", "stream": "wait=0", "show_difference": "a=1&b=2"}
+#: What takes the bytes of a file in the place of JSON.
+FILES = {"upload_artifact"}
 #: What takes a signature, or the key of a link, in the place of a credential. Whoever signs has no browser.
 SIGNED = {"take_delivery"}
 LINKS = {"show_link_page", "link_script", "open_link", "answer_by_link", "decline_by_link"}

@@ -133,6 +133,7 @@ POINTS = {
     "fork.before_commit": "a fork of a run is about to be stored",
     "fork.after_commit": "the fork is stored, nobody was told",
     "copy.after_mark": "a run that is to be moved is shut in its store, the other one has nothing of it",
+    "upload.after_data": "the bytes of a file that a person gives to a run are stored, and nothing names them yet",
     "copy.before_commit": "a run of another store is about to be stored",
     "copy.after_commit": "it is stored, and not compared yet",
     "copy.before_release": "the copy of a run that moves is the same, and still shut",

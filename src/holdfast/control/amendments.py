@@ -34,16 +34,20 @@ async def amend(
     seize: bool = False,
     cancels: bool = False,
     budget: Mapping[str, Any] | None = None,
+    digest: str = "",
 ) -> RunRow | None:
     """Append to the journal of a run that nobody has, with a new status; None if it was changed in between.
 
     `seize`: also if somebody has it; a note says what is known of them (`seized`). `budget`: the limits that
-    it has from now on.
+    it has from now on. `digest`: by what the notes are found.
     """
     check_row(row)
     at, epoch = now_us(), row.epoch + 1
     records = linked(
-        (draft(kind, name, at=at, payload=None if note is None else json.dumps(note)) for kind, name, note in notes),
+        (
+            draft(kind, name, at=at, args_digest=digest, payload=None if note is None else json.dumps(note))
+            for kind, name, note in notes
+        ),
         epoch=epoch,
         turn=row.turn,
         head_seq=row.head_seq,
@@ -77,7 +81,7 @@ async def amend(
 
 
 #: What a person did who has a note written.
-_ACTS = {NoteKind.cancel: "cancel", NoteKind.requeued: "resume"}
+_ACTS = {NoteKind.cancel: "cancel", NoteKind.requeued: "resume", NoteKind.artifact: "upload"}
 
 
 def _act(row: RunRow, notes: Sequence[tuple[Kind, str, dict[str, Any] | None]]) -> Act | None:

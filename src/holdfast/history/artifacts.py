@@ -284,6 +284,7 @@ def _artifact(note: Record) -> Output:
         file=FileRef.of(said) if "sha256" in said else None,
         ref=said.get("ref", ""),
         key=note.key,
+        detail=f"put there by {said['by']}" if "by" in said else "",
     )
 
 

@@ -8,14 +8,16 @@ never more of it is in memory than a few chunks.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from functools import partial
 from hashlib import sha256
 from typing import Any, BinaryIO
 
 from holdfast.base.clock import monotonic_us
+from holdfast.codec import blob_digest
 from holdfast.errors import CorruptJournal, DamagedFile, StoreCorrupt
-from holdfast.model import Fence, RunId
+from holdfast.model import Fence, NoteKind, RunId
 from holdfast.model.files import FileRef, FileState
 from holdfast.store.files import FileStore
 
@@ -93,6 +95,29 @@ def _commits(chunks: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
         size += len(data)
     if few:
         yield few
+
+
+# versions
+
+
+def name_digest(name: str) -> str:
+    """By what the notes of one artifact are found."""
+    return blob_digest(name.encode())
+
+
+def identity_of(said: Mapping[str, Any]) -> str:
+    """What makes two of a name the same version: the bytes, or what is referred to."""
+    return str(said.get("sha256") or f"ref:{said.get('ref')}")
+
+
+async def versions_of(store: FileStore, run_id: RunId, name: str) -> dict[str, int]:
+    """The versions of an artifact that are recorded, by identity."""
+    recorded: dict[str, int] = {}
+    for note in await store.notes(run_id, NoteKind.artifact, digest=name_digest(name)):
+        said = json.loads(note.payload or "{}")
+        if said.get("name") == name:
+            recorded.setdefault(identity_of(said), int(said["version"]))
+    return recorded
 
 
 # reading

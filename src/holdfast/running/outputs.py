@@ -5,12 +5,11 @@ An attempt that fails, or is cut off, leaves nothing: what it put out was never 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.base.data import data, mutable
-from holdfast.codec import blob_digest
+from holdfast.journal.files import versions_of
 from holdfast.journal.journal import Journal
 from holdfast.model import Kind, NoteKind, RunId
 from holdfast.store.files import FileStore
@@ -68,16 +67,6 @@ class AttemptOutputs:
 
 
 # versions of artifacts
-
-
-def name_digest(name: str) -> str:
-    """By what the notes of one artifact are found."""
-    return blob_digest(name.encode())
-
-
-def identity_of(said: Mapping[str, Any]) -> str:
-    """What makes two of a name the same version: the bytes, or what is referred to."""
-    return str(said.get("sha256") or f"ref:{said.get('ref')}")
 
 
 @mutable
@@ -144,11 +133,7 @@ class Outputs:
         """Read from the journal as it is stored: a run that goes on from a checkpoint has not loaded all of it."""
         found = self._versions.get(name)
         if found is None:
-            recorded: dict[str, int] = {}
-            for note in await self._store.notes(self._run_id, NoteKind.artifact, digest=name_digest(name)):
-                said = json.loads(note.payload or "{}")
-                if said.get("name") == name:
-                    recorded.setdefault(identity_of(said), int(said["version"]))
+            recorded = await versions_of(self._store, self._run_id, name)
             found = self._versions.setdefault(name, Versions(recorded))
         return found
 

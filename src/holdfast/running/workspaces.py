@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast.base import faults
 from holdfast.base.ids import new_uuid
 from holdfast.errors import Fenced, HoldfastError, UsageError
-from holdfast.journal.files import Filing, Patiently
+from holdfast.journal.files import Filing, Patiently, name_digest
 from holdfast.journal.journal import Journal
 from holdfast.journal.replay import Replay
 from holdfast.journal.ticks import Ticks
@@ -36,7 +36,7 @@ from holdfast.model.files import FileRef
 from holdfast.running.activity import Activity
 from holdfast.running.bodies import LateThread
 from holdfast.running.directories import Ignored, WorkingDirectory
-from holdfast.running.outputs import OutputNote, name_digest
+from holdfast.running.outputs import OutputNote
 from holdfast.running.scopes import StepInfo
 from holdfast.store.files import FileStore
 

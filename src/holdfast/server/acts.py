@@ -46,6 +46,7 @@ from holdfast.server.objects import question_object
 from holdfast.server.problems import Problem, misfit
 from holdfast.server.reads import Reads
 from holdfast.server.security.people import Person
+from holdfast.server.uploading import Uploads
 from holdfast.store.contract import Store
 from holdfast.worker.endings import superseded
 from holdfast.worker.refusals import refuse_undone
@@ -104,6 +105,7 @@ class Acts:
         self._reads = reads
         self.forks = Forks(app, reads)
         self.keeping = Keeping(app)
+        self.uploads = Uploads(app, reads)
 
     @property
     def _store(self) -> Store:

@@ -8,6 +8,7 @@ Whatever is refused, or fails, is answered here with the headers that every resp
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,7 +20,7 @@ from holdfast.server.console.files import Console
 from holdfast.server.paths import check_path, shown_path
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.security.access import Access
-from holdfast.server.security.bodies import check_json, check_type, read_body, replayed
+from holdfast.server.security.bodies import bounded_file, check_json, check_type, read_body, replayed
 from holdfast.server.security.doors import Doors
 from holdfast.server.security.headers import with_defaults
 from holdfast.server.security.origins import SAFE, foreign
@@ -28,6 +29,7 @@ SESSION: Final = "/session"
 HEALTH: Final = "/api/v1/health"
 HOOKS: Final = "/hooks/"
 LINKS: Final = "/q/"
+_FILE: Final = re.compile(r"/api/v1/runs/.+/artifacts/.+")  #: what takes the bytes of a file, not JSON
 #: Where the person stands in the scope of a request that was let in.
 PERSON: Final = "holdfast.person"
 _log = logging.getLogger("holdfast.server")
@@ -103,6 +105,8 @@ class Gate:
             return receive
         if (why := foreign(headers, has_token=has_token or is_sign_in, is_ambient=is_ambient)) is not None:
             raise Problem("origin", why)
+        if method == "PUT" and _FILE.fullmatch(path):
+            return bounded_file(receive, headers)
         check_type(method, headers)
         body = await read_body(receive, headers)
         check_json(body)

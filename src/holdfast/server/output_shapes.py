@@ -73,6 +73,16 @@ class Artifacts(Shape):
     is_checked: bool = Field(description="Were the stored bytes compared with their digests?")
 
 
+class Uploaded(Shape):
+    """A file that was given to a run."""
+
+    name: str = Field(examples=["notes.txt"])
+    version: int = Field(description="The same bytes under the same name are the same version.")
+    sha256: str
+    size: int
+    is_new: bool = Field(description="False: the run had it, and nothing was changed.")
+
+
 class StreamName(Shape):
     name: str = Field(examples=["output"])
     last: int = Field(description="The number of its last event.")

@@ -65,6 +65,7 @@ _AMENDED = (
     [(Kind.noted, NoteKind.blocked)],
     [(Kind.noted, NoteKind.moved)],
     [(Kind.noted, NoteKind.repaired)],
+    [(Kind.noted, NoteKind.artifact)],
     [(Kind.noted, NoteKind.cancel)],
     [(Kind.noted, NoteKind.cancel), (Kind.finished, Status.cancelled)],
     [(Kind.noted, NoteKind.cancel), (Kind.noted, NoteKind.left_in_doubt), (Kind.finished, Status.cancelled)],

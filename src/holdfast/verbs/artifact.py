@@ -19,13 +19,13 @@ from holdfast.base import faults
 from holdfast.base.characters import unseen_in
 from holdfast.errors import Fenced, NotInRun, StoreError, UsageError
 from holdfast.history.artifacts import OWN_KINDS
-from holdfast.journal.files import CHUNK, Filing, chunks_of
+from holdfast.journal.files import CHUNK, Filing, chunks_of, identity_of, name_digest
 from holdfast.model import NoteKind
 from holdfast.model.files import FileRef
 from holdfast.running.artifacts import Artifact
 from holdfast.running.bodies import Body
 from holdfast.running.options import Options, Retry
-from holdfast.running.outputs import OutputNote, identity_of, name_digest
+from holdfast.running.outputs import OutputNote
 from holdfast.running.scopes import Scope, StepInfo, check_branch, scope_or_none
 from holdfast.verbs.step import StepDefinition
 from holdfast.verbs.step_calls import StepCall
@@ -144,12 +144,9 @@ class _What:
         self.media_type = self._media_type(media_type, is_text=isinstance(data, str))
 
     def _media_type(self, given: str | None, *, is_text: bool) -> str:
-        if given is not None:
-            return _checked("media_type=", given, 200)
-        if self.ref is not None:
+        if given is None and self.ref is not None:
             return ""
-        guessed = _TYPES.guess_type(self.name)[0]
-        return guessed or ("text/plain" if is_text else "application/octet-stream")
+        return checked_media_type(self.name, given, is_text=is_text)
 
     def shown(self) -> str:
         """Its arguments, for people."""
@@ -170,6 +167,13 @@ def checked_name(name: str) -> str:
             "'\\\\'. Like reports/summary.md."
         )
     return name
+
+
+def checked_media_type(name: str, given: str | None, *, is_text: bool = False) -> str:
+    """What was given, or what the name of the file tells."""
+    if given is not None:
+        return _checked("media_type=", given, 200)
+    return _TYPES.guess_type(name)[0] or ("text/plain" if is_text else "application/octet-stream")
 
 
 def _without_password(ref: str) -> str:

@@ -13,6 +13,9 @@ from starlette.types import Message, Receive
 from holdfast.server.problems import Problem
 
 LARGEST: Final = 1_000_000
+LARGEST_FILE: Final = 64 << 20
+#: What a file may come as: a page of somebody else's cannot send any of it without being asked.
+_FILES: Final = frozenset({"application/octet-stream", "application/json"})
 _TIMEOUT_S: Final = 20.0
 _DEEPEST: Final = 100
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -49,6 +52,33 @@ async def read_body(receive: Receive, headers: Mapping[str, str]) -> bytes:
                     return b"".join(parts)
     except TimeoutError:
         raise Problem("too_slow") from None
+
+
+def bounded_file(receive: Receive, headers: Mapping[str, str]) -> Receive:
+    """What gives a file to whoever stores it, a part at a time; Problem if it is too large, or does not come."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() not in _FILES:
+        raise Problem("not_bytes")
+    given = headers.get("content-length", "")
+    too_large = Problem("too_large", f"A file may have {LARGEST_FILE:,} bytes.")
+    if given.isdecimal() and int(given[:20]) > LARGEST_FILE:
+        raise too_large
+    size = 0
+
+    async def part() -> Message:
+        nonlocal size
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                message = await receive()
+        except TimeoutError:
+            raise Problem("too_slow") from None
+        if message["type"] == "http.disconnect":
+            raise Problem("too_slow")
+        size += len(message.get("body", b""))
+        if size > LARGEST_FILE:
+            raise too_large
+        return message
+
+    return part
 
 
 def check_json(body: bytes) -> None:

@@ -1,0 +1,227 @@
+"""Files that people give to runs by HTTP: whole and as announced, listed once, and said by whom."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from holdfast.journal.chain import revised
+from holdfast.model import ActFilter, Claim, RunId, Status
+from holdfast.server import output_shapes, uploading
+from holdfast.server.security import bodies
+from holdfast.server.security.people import Role
+from holdfast.testing import check_history
+from holdfast.testing.samples import ALICE
+from tests.cli.commands import Commands
+from tests.forkserver import ForkServer
+from tests.server.scene import Scene, played
+from tests.server.test_serving import Server, serving
+
+DATA = b"tides\n" * 100_000  # three chunks
+BYTES = "application/octet-stream"
+KEY = {"idempotency-key": "k"}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "store.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
+
+
+def announced(data: bytes) -> dict[str, str]:
+    digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+    return {"content-type": BYTES, "repr-digest": f"sha-256=:{digest}:"}
+
+
+async def put(scene: Scene, path: str, data: bytes = DATA, headers: dict[str, str] | None = None) -> httpx.Response:
+    return await scene.http.put(f"/api/v1/runs/{path}", content=data, headers=announced(data) | (headers or {}))
+
+
+async def held(scene: Scene, run_id: str = "d") -> tuple[list[tuple[str, int]], int, list[tuple[str, str, str]]]:
+    """The files that are listed, how many chunks are stored, and what people did."""
+    listed = (await scene.get(f"/runs/{run_id}/artifacts"))["items"]
+    files = [(each["name"], each["version"]) for each in listed if each["kind"] == "file"]
+    chunks = await scene.app._store.chunk_page(RunId(run_id), after="", limit=100)
+    acts = await scene.app._store.surveys.acts(ActFilter(run_id=RunId(run_id)))
+    return files, len(chunks), [(act.what, act.by, act.note) for _, act in acts if act.what == "upload"]
+
+
+def test_a_file_is_given_to_a_run_that_waits_once_and_said_by_whom(tmp_path: Path, url: str) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.start("dozing", "d", "sleeping")
+        before = await scene.get("/runs/d")
+        answer = await put(scene, "d/artifacts/in%2Fnotes.txt?note=for%20you", headers=KEY)
+        assert answer.status_code == 201, answer.text
+        first = answer.json()
+        output_shapes.Uploaded.model_validate(first)
+        assert (first["name"], first["version"], first["size"], first["is_new"]) == ("in/notes.txt", 1, len(DATA), True)
+        for headers in ({}, KEY):
+            again = await put(scene, "d/artifacts/in%2Fnotes.txt", headers=headers)
+            assert (again.status_code, again.json()) == (200, {**first, "is_new": False}), "twice is once"
+        (found,) = [each for each in (await scene.get("/runs/d/artifacts?check=true"))["items"] if each["size"]]
+        assert (found["state"], found["media_type"]) == ("stored", "text/plain")
+        assert found["detail"].startswith("put there by ")
+        got = await scene.http.get("/api/v1/runs/d/artifacts/in%2Fnotes.txt")
+        assert got.content == DATA
+        other = await put(scene, "d/artifacts/in%2Fnotes.txt", b"other")
+        assert other.json()["version"] == 2
+        files, _, acts = await held(scene)
+        assert (files, [(what, note) for what, _, note in acts]) == (
+            [("in/notes.txt", 1), ("in/notes.txt", 2)],
+            [("upload", ""), ("upload", "for you")],
+        )
+        reused = await put(scene, "d/artifacts/other.txt", headers=KEY)
+        assert (reused.status_code, reused.json()["type"]) == (409, "/problems/key_reused")
+        await scene.post("/runs/d/pause", key="p")
+        paused = await put(scene, "d/artifacts/other.txt", headers={"idempotency-key": "p"})
+        assert (paused.status_code, paused.json()["type"]) == (409, "/problems/key_reused")
+        await scene.post("/runs/d/resume")
+        await scene.until("d", "sleeping")
+        after = await scene.get("/runs/d")
+        assert (after["status"], after["waits"]) == (before["status"], before["waits"]), "it waits as it did"
+        assert (await scene.post("/runs/d/verify"))["is_ok"]
+
+    played(tmp_path, play, options={"url": url})
+    assert check_history(url) == []
+
+
+def test_what_is_not_as_announced_or_not_for_this_run_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.start("dozing", "d", "sleeping")
+        await scene.start("echo", "ended", "done")
+
+        async def refused(path: str, status: int, kind: str, **headers: str) -> None:
+            given = {name.replace("_", "-"): value for name, value in headers.items()}
+            answer = await put(scene, path, headers=given)
+            assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{kind}"), answer.text
+
+        wrong = announced(b"something else")["repr-digest"]
+        await refused("d/artifacts/a.txt", 422, "wrong_digest", repr_digest=wrong)
+        await refused("d/artifacts/a.txt", 400, "invalid_parameter", repr_digest="sha-256=:short=:")
+        await refused("nobody/artifacts/a.txt", 404, "no_such_run")
+        await refused("ended/artifacts/a.txt", 409, "run_finished")
+        await refused("d/artifacts/..%2Fetc", 422, "does_not_fit")
+        await refused("d/artifacts/a.txt", 415, "not_bytes", content_type="text/plain")
+        await refused("d/artifacts/a.txt", 403, "origin", origin="http://evil.example")
+        monkeypatch.setattr(bodies, "LARGEST_FILE", len(DATA) - 1)
+        await refused("d/artifacts/a.txt", 413, "too_large")
+
+        async def parts() -> Any:
+            for start in range(0, len(DATA), 1000):
+                yield DATA[start : start + 1000]
+
+        untold = await scene.http.put("/api/v1/runs/d/artifacts/a.txt", content=parts(), headers=announced(DATA))
+        assert untold.status_code == 413, "whatever it says of its length"
+        for run_id in ("d", "ended"):
+            assert await held(scene, run_id) == ([], 0, [])
+        assert await scene.app._store.chunk_page(RunId("nobody"), after="", limit=1) == []
+
+    played(tmp_path, play)
+
+
+def test_a_viewer_gives_no_files(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        async with scene.client(token=scene.tokens["eva"]) as eva:
+            answer = await eva.put("/api/v1/runs/d/artifacts/a", content=DATA, headers=announced(DATA))
+            assert (answer.status_code, answer.json()["type"]) == (403, "/problems/role")
+
+    played(tmp_path, play, options={"people": {"eva": Role.viewer}, "executes": False})
+
+
+@pytest.mark.corrupts
+def test_a_run_that_somebody_executes_is_given_none_just_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploading, "_SOON_S", 0.0)
+
+    async def play(scene: Scene) -> None:
+        await scene.start("dozing", "d", "sleeping")
+        store = scene.app._store
+        row = await store.run(RunId("d"))
+        assert row is not None
+        taken = revised(row, epoch=row.epoch + 1, status=Status.running, wake_at=None)
+        assert await store.claim_many([Claim(taken, row.epoch, None)], owner=ALICE) == [True]
+        answer = await put(scene, "d/artifacts/a.txt")
+        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/not_now")
+        files, _, acts = await held(scene)
+        assert (files, acts) == ([], [])
+
+    played(tmp_path, play)
+
+
+# the server, and whoever sends
+
+
+@pytest.fixture
+def hf(tmp_path: Path, forkserver: ForkServer) -> Commands:
+    return Commands(tmp_path, forkserver)
+
+
+def sleeping(folder: Path) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.start("dozing", "d", "sleeping")
+
+    (folder / ".holdfast").mkdir()
+    played(folder, play, options={"name": ".holdfast/holdfast.db"})
+
+
+def seen(folder: Path) -> tuple[list[tuple[str, int]], int, list[tuple[str, str, str]]]:
+    return played(folder, held, options={"name": ".holdfast/holdfast.db", "executes": False})
+
+
+def send(server: Server) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    try:
+        headers = announced(DATA) | {"authorization": f"Bearer {server.token}"}
+        connection.request("PUT", "/api/v1/runs/d/artifacts/a.txt", DATA, headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_a_client_that_dies_halfway_leaves_nothing_and_a_server_that_serves(hf: Commands, tmp_path: Path) -> None:
+    sleeping(tmp_path)
+    with serving(hf) as server:
+        lines = [f"{name}: {value}" for name, value in announced(DATA).items()]
+        head = "\r\n".join(
+            [
+                "PUT /api/v1/runs/d/artifacts/a.txt HTTP/1.1",
+                f"host: localhost:{server.port}",
+                f"authorization: Bearer {server.token}",
+                f"content-length: {len(DATA)}",
+                *lines,
+            ]
+        )
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(f"{head}\r\n\r\n".encode() + DATA[: len(DATA) // 2])
+        assert send(server) == 201
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == "Serving until Ctrl-C.\n", "it is no error of the server"
+    files, _, acts = seen(tmp_path)
+    assert (files, len(acts)) == ([("a.txt", 1)], 1)
+
+
+@pytest.mark.parametrize("point", ["upload.after_data", "amend.before_commit", "amend.after_commit"])
+def test_a_server_that_is_killed_has_listed_a_file_and_said_by_whom_or_neither(
+    hf: Commands, tmp_path: Path, point: str
+) -> None:
+    sleeping(tmp_path)
+    with serving(hf, HOLDFAST_FAULT=f"{point}:kill") as server:
+        with pytest.raises(http.client.RemoteDisconnected):
+            send(server)
+        assert server.process.wait(60) == -signal.SIGKILL
+    files, _, acts = seen(tmp_path)
+    assert len(files) == len(acts) == (point == "amend.after_commit")
+    with serving(hf) as server:
+        assert send(server) == (200 if files else 201)
+    files, chunks, acts = seen(tmp_path)
+    assert (files, chunks, len(acts)) == ([("a.txt", 1)], 4, 1)
