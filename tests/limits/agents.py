@@ -81,3 +81,26 @@ async def planned() -> list[str]:
     await todo.drop(new)
     await hf.guard("plan", lambda: "same")
     return [f"{item.id} {item.done}" for item in todo.items]
+
+
+@hf.step
+async def think_at(gate: str, n: int) -> int:
+    """The first thought says what it has used at a gate, and behind it what more."""
+    with ledger.step():
+        hf.usage(model="m", cost=COST)
+        if n == 0:
+            await held(gate)
+            hf.usage(model="m", cost=COST)
+        return n
+
+
+@hf.agent(queue="thoughts")
+async def held_thinker(gate: str, n: int) -> int:
+    for number in range(n):
+        await think_at(gate, number)
+    return n
+
+
+@hf.agent(budget=hf.Budget(cost=8 * COST))
+async def held_family(gate: str, children: int, thoughts: int) -> int:
+    return sum(await asyncio.gather(*(held_thinker(gate, thoughts) for _ in range(children))))

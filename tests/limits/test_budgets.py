@@ -277,7 +277,7 @@ async def used_by(store: Store, ids: list[str]) -> float:
         notes = [r for r in records if r.kind == Kind.noted and r.name == NoteKind.usage]
         told = sum(json.loads(r.payload or "{}")["cost"] for r in notes)
         assert row.summary.get("cost", 0) == told
-        ended = [r for r in records if r.kind == Kind.done and not r.name.startswith("hf") and r.name != "thinker"]
+        ended = [r for r in records if r.kind == Kind.done and not r.name.startswith("hf") and "thinker" not in r.name]
         assert row.summary.get("steps", 0) == len(ended), "each is counted once"
         total += told
     return total
