@@ -55,7 +55,13 @@ async def counter() -> int:
     return state["sum"]
 
 
-AGENTS: list[Any] = [buyer, counter]
+@hf.agent
+async def parent() -> int:
+    await price()
+    return await buyer()
+
+
+AGENTS: list[Any] = [buyer, counter, parent]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -231,6 +237,32 @@ def test_nobody_executes_a_run_in_two_stores_because_it_was_repaired(tmp_path: P
     assert "frozen" in commands("repair", "new.db", "--db", url).out, "its store does not know yet that it is damaged"
     with pytest.raises(HoldfastError, match="frozen copy"):
         go(finish("new.db"))
+
+
+def test_a_member_of_a_family_is_frozen_since_the_others_stay(tmp_path: Path, commands: Commands) -> None:
+    url = str(tmp_path / "store.db")
+
+    async def live() -> None:
+        async with hf.connect(url, agents=AGENTS) as app:
+            await app.start(parent(), id="r")
+
+            async def are_parked() -> bool:
+                rows = [await app._store.run(RunId(info.id)) for info in await app.runs()]
+                return len(rows) == 2 and all(row is not None and row.status == "waiting" for row in rows)
+
+            await eventually(are_parked)
+
+    async def found() -> list[str]:
+        async with hf.connect(url) as app:
+            for info in await app.runs():
+                await app._store.quarantine(RunId(info.id), "the record does not fit its hash")
+            return [info.id for info in await app.runs()]
+
+    go(live())
+    sql(f"sqlite:///{url}", PRICE)
+    ids = go(found())
+    ended = commands("repair", "new.db", "--db", url)
+    assert (ended.code, ended.out.count("frozen")) == (0, len(ids)), ended.out
 
 
 @pytest.mark.parametrize("point", ["copy.before_commit", "copy.after_commit"])

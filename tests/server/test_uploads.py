@@ -92,6 +92,23 @@ def test_a_file_is_given_to_a_run_that_waits_once_and_said_by_whom(tmp_path: Pat
     assert check_history(url) == []
 
 
+def test_a_run_that_was_given_a_file_goes_on_as_it_would_have(tmp_path: Path, url: str) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.start("summing", "d", "waiting", times=2)
+        for name, value in (("one", 4), ("two", 5)):
+            await scene.until("d", "waiting")
+            row = await scene.app._store.run(RunId("d"))
+            answer = await put(scene, f"d/artifacts/{name}", name.encode())
+            assert answer.status_code == 201, (answer.text, row)
+            await scene.post("/runs/d/signals", {"name": "number", "value": value}, 202)
+        await scene.until("d", "done")
+        assert [name for name, _ in (await held(scene))[0]] == ["one", "two"]
+        assert (await scene.get("/runs/d"))["result"]["json"] == "9"
+
+    played(tmp_path, play, options={"url": url})
+    assert check_history(url) == []
+
+
 def test_what_is_not_as_announced_or_not_for_this_run_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
