@@ -169,16 +169,20 @@ def test_a_run_with_turns_is_signed_in_all_its_parts(tmp_path: Path, world: Path
     assert check_history("new.db") == []
 
 
+def proved(*case: str) -> Any:
+    return pytest.param(*case, marks=pytest.mark.prove)
+
+
 @pytest.mark.parametrize(
     ("change", "lost"),
     [
         ("DELETE FROM records WHERE kind = 'intent'", "record 4"),
-        ("UPDATE records SET payload = '[1' WHERE name = 'price'", "what record 3 says"),
-        ("UPDATE records SET payload = '7' WHERE kind = 'created'", "what record 1 says"),
+        proved("UPDATE records SET payload = '[1' WHERE name = 'price'", "what record 3 says"),
+        proved("UPDATE records SET payload = '7' WHERE kind = 'created'", "what record 1 says"),
         ("UPDATE runs SET nonce = 'x'", "the nonce"),
         ("DELETE FROM blobs", "the value of record 5"),
         (f"{PRICE}; DELETE FROM mailbox", "mail 1"),
-        ("UPDATE runs SET head_seq = 99", "to 99"),
+        proved("UPDATE runs SET head_seq = 99", "to 99"),
     ],
 )
 def test_a_run_that_has_lost_something_is_saved_and_never_called_sound(
@@ -215,7 +219,7 @@ def _records(url: str) -> list[tuple[object, ...]]:
     return found
 
 
-@pytest.mark.parametrize(("table", "column"), [("records", "tick"), ("runs", "nonce"), ("mailbox", "body")])
+@pytest.mark.parametrize(("table", "column"), [("records", "tick"), proved("runs", "nonce"), proved("mailbox", "body")])
 def test_what_cannot_be_read_hides_nothing_else(tmp_path: Path, commands: Commands, table: str, column: str) -> None:
     url = str(tmp_path / "store.db")
     go(park(url, buyer()))
@@ -265,7 +269,7 @@ def test_a_member_of_a_family_is_frozen_since_the_others_stay(tmp_path: Path, co
     assert (ended.code, ended.out.count("frozen")) == (0, len(ids)), ended.out
 
 
-@pytest.mark.parametrize("point", ["copy.before_commit", "copy.after_commit"])
+@pytest.mark.parametrize("point", [proved("copy.before_commit"), "copy.after_commit"])
 def test_a_repair_that_is_killed_is_finished_by_the_same_command(
     point: str, tmp_path: Path, commands: Commands
 ) -> None:

@@ -28,6 +28,7 @@ from tests.server.test_serving import Server, serving
 DATA = b"tides\n" * 100_000  # three chunks
 BYTES = "application/octet-stream"
 KEY = {"idempotency-key": "k"}
+STORE = ".holdfast/holdfast.db"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -186,11 +187,11 @@ def sleeping(folder: Path) -> None:
         await scene.start("dozing", "d", "sleeping")
 
     (folder / ".holdfast").mkdir()
-    played(folder, play, options={"name": ".holdfast/holdfast.db"})
+    played(folder, play, options={"name": STORE})
 
 
 def seen(folder: Path) -> tuple[list[tuple[str, int]], int, list[tuple[str, str, str]]]:
-    return played(folder, held, options={"name": ".holdfast/holdfast.db", "executes": False})
+    return played(folder, held, options={"name": STORE, "executes": False})
 
 
 def send(server: Server) -> int:
@@ -227,7 +228,10 @@ def test_a_client_that_dies_halfway_leaves_nothing_and_a_server_that_serves(hf: 
     assert (files, len(acts)) == ([("a.txt", 1)], 1)
 
 
-@pytest.mark.parametrize("point", ["upload.after_data", "amend.before_commit", "amend.after_commit"])
+@pytest.mark.parametrize(
+    "point",
+    ["upload.after_data", pytest.param("amend.before_commit", marks=pytest.mark.prove), "amend.after_commit"],
+)
 def test_a_server_that_is_killed_has_listed_a_file_and_said_by_whom_or_neither(
     hf: Commands, tmp_path: Path, point: str
 ) -> None:
@@ -238,7 +242,10 @@ def test_a_server_that_is_killed_has_listed_a_file_and_said_by_whom_or_neither(
         assert server.process.wait(60) == -signal.SIGKILL
     files, _, acts = seen(tmp_path)
     assert len(files) == len(acts) == (point == "amend.after_commit")
-    with serving(hf) as server:
-        assert send(server) == (200 if files else 201)
+
+    async def again(scene: Scene) -> int:
+        return (await put(scene, "d/artifacts/a.txt")).status_code
+
+    assert played(tmp_path, again, options={"name": STORE, "executes": False}) == (200 if files else 201)
     files, chunks, acts = seen(tmp_path)
     assert (files, chunks, len(acts)) == ([("a.txt", 1)], 4, 1)
