@@ -6,6 +6,7 @@ from holdfast.ext.agents import made_agent
 from holdfast.ext.codecs import Codec, returned
 from holdfast.ext.operations import Operation
 from holdfast.ext.places import active, documents, from_thread, local, occurrence, place, segment, turn
+from holdfast.ext.streaming import streamed
 
 __all__ = [
     "Codec",
@@ -19,5 +20,6 @@ __all__ = [
     "place",
     "returned",
     "segment",
+    "streamed",
     "turn",
 ]

@@ -12,12 +12,12 @@ which hears of proven ones only. Keys: `bot:1/model#2`, `bot:1/2/mail/call_7/mai
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -92,31 +92,11 @@ class _DurableModel(Model):
                 yield event
             return
         bot.turn += 1
-        arrived: asyncio.Queue[TResponseStreamEvent | None] = asyncio.Queue()
-
-        async def listen() -> list[TResponseStreamEvent]:
-            events = []
-            async for event in self._inner.stream_response(*args, **kwargs):
-                events.append(event)
-                arrived.put_nowait(event)
-            return events
-
-        async def request() -> list[TResponseStreamEvent]:
-            try:
-                with ext.place(bot.path, sealed=True):
-                    return await _STREAM(listen, shown={"turn": bot.turn})
-            finally:
-                arrived.put_nowait(None)
-
-        task, told = asyncio.create_task(request()), 0
-        try:
-            while (live := await arrived.get()) is not None:
-                told += 1
-                yield live
-            for event in (await task)[told:]:  # a replay has them all at once
+        request = functools.partial(self._inner.stream_response, *args, **kwargs)
+        answer = ext.streamed(_STREAM, request, path=bot.path, shown={"turn": bot.turn})
+        async with aclosing(answer) as events:
+            async for event in events:
                 yield event
-        finally:
-            task.cancel()
 
     async def close(self) -> None:
         await self._inner.close()
