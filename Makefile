@@ -67,7 +67,8 @@ clean: ## Remove the environment, caches and builds
 
 # Output goes to a log that is shown when something fails. Where the system's venv comes without pip (Debian without
 # python3-venv), the system's pip fills it. The wheels of claude-agent-sdk contain 160 MB of a program that no test starts; its
-# source is 400 kB. When only pyproject.toml changed, the environment is kept and brought up to date.
+# source is 400 kB. google-adk holds websockets and opentelemetry back: asked for together with the rest, pip tries out versions
+# for minutes; behind it, it replaces two packages. When only pyproject.toml changed, the environment is kept and brought up to date.
 $(STAMP): pyproject.toml
 	@set -euo pipefail; \
 	usable() { "$$1" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }; \
@@ -89,4 +90,5 @@ $(STAMP): pyproject.toml
 		"$$python" -m pip --python $(BIN)/python install --quiet pip >>"$$log" 2>&1; \
 	fi; \
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' >>"$$log" 2>&1 </dev/null; \
+	$(BIN)/python -m pip install --quiet --editable '.[adk]' >>"$$log" 2>&1 </dev/null; \
 	touch $@
