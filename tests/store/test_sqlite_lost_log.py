@@ -331,6 +331,22 @@ def test_a_mark_that_cannot_be_read_says_nothing(tmp_path: Path, damage: bytes) 
     assert head(path) == acknowledged
 
 
+def test_a_mark_whose_last_word_is_damaged_says_what_is_left_of_it(tmp_path: Path) -> None:
+    path, wal = tmp_path / "runs.db", tmp_path / "runs.db-wal"
+    acknowledged = leave(path)
+    (mark,) = (tmp_path / "runs.db-workers").glob("*.mark")
+    slots, frames = bytearray(mark.read_bytes()), (wal.stat().st_size - 32) // _FRAME
+    word = slots.index(frames.to_bytes(4, sys.byteorder) * 2)
+    more = (frames + 1).to_bytes(4, sys.byteorder)
+    slots[word : word + 8] = more + more
+    mark.write_bytes(slots)
+    with pytest.raises(StoreCorrupt, match="is cut short"):
+        head(path)
+    slots[word : word + 8] = more + bytes(4)
+    mark.write_bytes(slots)
+    assert head(path) == acknowledged
+
+
 # under a live process
 
 CUTS: dict[str, Callable[[Path], object]] = {

@@ -8,6 +8,9 @@ commits are gone, and the store is not opened.
 
 A mark is written after the commit was synced and is not synced itself. Killed processes leave it; power loss may leave
 an older one, which says less and nothing wrong. A process that closes the store in good order removes its own.
+
+There are two slots, written in turn: one that was cut off leaves the other. A slot is written once in each round, and
+then each commit sets one word of it, which the processor does at once or not at all.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ _MARK = struct.Struct("<4s8sIQ")
 _SUM = struct.Struct("<I")
 _USED = _MARK.size + _SUM.size
 _MAGIC = b"Hfmk"
-_SLOT = 64  # there are two, written in turn: one that was cut off leaves the other
+_SLOT = 64
+_WORD = struct.Struct("=Q")  # of a slot: how many frames there are by now, twice, so that what is damaged is known
+_WORD_AT = 32
+_TWICE = (1 << 32) + 1
 SUFFIX = ".mark"
 
 
@@ -63,7 +69,8 @@ class Mark:
         self._owners = owners
         self._descriptor: int | None = None
         self._map: mmap.mmap | None = None
-        self._slot = 0
+        self._words: memoryview | None = None  # of the map, once the slot of this round is written
+        self._slot = self._word = 0
         self._count = 0
         self._salts = b""
         self._first = 0
@@ -72,7 +79,7 @@ class Mark:
     def forked(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)  # or a dead parent would look alive
-            self._descriptor = self._map = None
+            self._descriptor = self._map = self._words = None
 
     def is_outdated(self, log: LogState) -> bool:
         """Whether what was counted last would survive the loss of the log."""
@@ -80,28 +87,38 @@ class Mark:
 
     def count(self, transaction: Transaction) -> int:
         """Count up, in a transaction that is under way."""
+        if self._count and self._counts(transaction, self._count + 1):  # nobody else has since: no need to look
+            return self._count + 1
         known = stored_count(transaction.connection)
         if not known:
             return _count_from(transaction.connection, clock.now_us())  # ahead of marks of a store that was here before
-        number = known + 1
-        transaction.define(Definition(_KIND, _NAME, "{}", number, None), again=False)
-        return number
+        self._counts(transaction, known + 1)
+        return known + 1
+
+    def _counts(self, transaction: Transaction, number: int) -> bool:
+        """False: another number comes next."""
+        return transaction.define(Definition(_KIND, _NAME, "{}", number, None), again=False)
 
     def counted(self, number: int, before: LogState, after: LogState) -> None:
         """The transaction that counted was committed."""
-        self._count, self._salts = number, after.salts
+        self._count, self._salts, self._words = number, after.salts, None
         self._first = before.frames + 1 if before.salts == after.salts else 1
 
     def write(self, salts: bytes, frames: int) -> None:
         """Note how far the log is now."""
-        if salts != self._salts:
-            return
-        values = _MARK.pack(_MAGIC, salts, frames, self._count)
-        if self._map is None and not self._create():
-            return
+        if salts == self._salts:
+            if self._words is not None:
+                self._words[self._word] = frames * _TWICE
+            elif self._map is not None or self._create():
+                self._write_slot(frames)
+
+    def _write_slot(self, frames: int) -> None:
         assert self._map is not None
+        values = _MARK.pack(_MAGIC, self._salts, frames, self._count)
         slot = self._slot = self._slot ^ _SLOT
+        self._map[slot : slot + _SLOT] = bytes(_SLOT)  # the word of a former round goes first
         self._map[slot : slot + _USED] = values + _SUM.pack(zlib.crc32(values))
+        self._words, self._word = memoryview(self._map).cast("Q"), (slot + _WORD_AT) // _WORD.size
         while self._verified:
             _remove_dead(self._verified.pop())
 
@@ -111,7 +128,7 @@ class Mark:
             with contextlib.suppress(OSError):
                 os.unlink(self._file)
             os.close(self._descriptor)
-            self._descriptor = self._map = None
+            self._descriptor = self._map = self._words = None
         if others:
             for found in marks(self._directory):
                 _remove_dead(found.file)
@@ -139,13 +156,14 @@ def marks(directory: str) -> list[Found]:
 
 def _read(path: str) -> Found | None:
     with contextlib.suppress(OSError), open(path, "rb", opener=open_unlinked) as file:
-        content = file.read(2 * _SLOT)
+        content = file.read(2 * _SLOT).ljust(2 * _SLOT, b"\0")
         slots = []
         for start in (0, _SLOT):
-            values, total = content[start : start + _MARK.size], content[start + _MARK.size :][: _SUM.size]
-            if len(total) == _SUM.size and values.startswith(_MAGIC) and _SUM.pack(zlib.crc32(values)) == total:
+            values = content[start : start + _MARK.size]
+            if values.startswith(_MAGIC) and _SUM.unpack_from(content, start + _MARK.size)[0] == zlib.crc32(values):
                 _, salts, frames, number = _MARK.unpack(values)
-                slots.append(Found(path, salts, frames, number))
+                again, since = divmod(_WORD.unpack_from(content, start + _WORD_AT)[0], 1 << 32)
+                slots.append(Found(path, salts, max(frames, since) if again == since else frames, number))
         # Frames grow within a round, and the number from one round to the next.
         return max(slots, key=lambda slot: (slot.number, slot.frames), default=None)
     return None
