@@ -24,6 +24,7 @@ _INDEX = struct.Struct("=14x H I I 8x 8s 8x 48x I")
 _FRAMES = slice(16, 20)  # where the header says how many there are
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 _SALTS = 8  # bytes: where a frame has those of its log, and how many these are
+_FIRST_SALTS = _LOG_HEADER + _SALTS
 _LARGE = 1  # what the index says of pages of 64 KB
 # Looked up once: this is on the way of each commit, where whatever is touched has to come from memory first.
 _read_index, _new, _seek, _END = _INDEX.unpack_from, tuple.__new__, os.lseek, os.SEEK_END
@@ -122,13 +123,17 @@ class Identity:
         assert watch is not None
         if watch.has_news():
             self.check()
-        if before is not None and before.frames:
-            self._check_continued(before)
-        if before is not None and before.backfilled < before.frames < frames and watch.is_told_of_size:
-            return None
+        is_continued = False
+        if before is not None:
+            page, known, _, salts, backfilled = before
+            if known and _pread(self._log, _SALTS, (known - 1) * (page + _FRAME_HEADER) + _FIRST_SALTS) != salts:
+                self._check_continued(before)
+            is_continued = backfilled < known < frames
+            if is_continued and watch.is_told_of_size:
+                return None
         assert self._held is not None
         size = _size(self._held.main)
-        if before is not None and before.backfilled < before.frames < frames and size >= self._most:
+        if is_continued and size >= self._most:
             self._most = size
             return None
         state = self._state()
