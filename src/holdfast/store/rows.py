@@ -90,10 +90,6 @@ def match_parameters(append: Append) -> Values:
     return row.id, row.epoch, append.base_seq, append.base_hash, row.owner, append.mail
 
 
-def record_parameters(run_id: RunId, record: Record) -> Values:
-    return run_id, *record[:4], str(record.kind), *record[5:]
-
-
 def blob_parameters(run_id: RunId, digest: str, data: bytes) -> Iterator[Values]:
     # What a blob is a difference to is read by the database, so it is not compressed.
     head = data.index(b"\n") if data.startswith(b"~") else 0

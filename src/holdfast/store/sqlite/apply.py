@@ -47,6 +47,7 @@ class Transaction:
         self._queries = load_queries("sqlite")
         self._keep_one = self._queries["append_keep_one"]
         self._record = self._queries.rows("append_records", 1)
+        self._two_records = self._queries.rows("append_records", 2)
         self.accepted: list[AcceptedMail] = []  #: mail of this transaction; the caller empties it when it begins
 
     # appends
@@ -78,11 +79,13 @@ class Transaction:
             execute(self._queries["append_move_one"], rows.move_parameters(append))
         if self.connection.changes() != 1:
             return False
-        if len(append.records) < 3:
-            for record in append.records:
-                execute(self._record, rows.record_parameters(run_id, record))
+        records = append.records
+        if len(records) == 2:  # mostly: what an effect ended with, and what the next one intends
+            execute(self._two_records, (run_id, *records[0], run_id, *records[1]))
+        elif len(records) == 1:
+            execute(self._record, (run_id, *records[0]))
         else:
-            self.write("append_records", [rows.record_parameters(run_id, record) for record in append.records])
+            self.write("append_records", [(run_id, *record) for record in records])
         if append.blobs:
             self._write_blobs((append,))
         return True
@@ -136,7 +139,7 @@ class Transaction:
     def _write_records(self, appends: Sequence[Append]) -> None:
         self.write(
             "append_records",
-            [rows.record_parameters(append.row.id, record) for append in appends for record in append.records],
+            [(append.row.id, *record) for append in appends for record in append.records],
         )
         self._write_blobs(appends)
 
