@@ -50,13 +50,14 @@ class Shield:
     cancellation, around what is shielded, are to be let through.
     """
 
-    __slots__ = ("_foreign", "_is_cut", "_is_over", "_own", "gate", "handled", "kept")
+    __slots__ = ("_foreign", "_is_cut", "_is_over", "_own", "_waited", "gate", "handled", "kept")
 
     def __init__(self, is_over: Callable[[], bool], *, own: asyncio.Task[Any] | None = None) -> None:
         self._is_over = is_over
         self._is_cut = False
         self._own = -1 if own is None else own.cancelling()
         self._foreign: Any = None
+        self._waited: asyncio.Future[Any] | None = None  # what tells this shield of its end
         self.gate: Kept | None = None  #: what the task waits for
         self.handled = sys.exception()  #: by the code; once a cancellation has woken the task, it cannot be seen
         self.kept: asyncio.CancelledError | None = None  #: the one to be raised
@@ -103,12 +104,18 @@ class Shield:
         `context`: one that the loop may enter to tell it. It needs none, and without one another copy is made.
         """
         self.gate = Kept.by(self, future.get_loop())
+        self._waited = future
         future.add_done_callback(self.open, context=context)
 
-    def end(self, future: asyncio.Future[Any]) -> None:
+    def end(self) -> None:
         """It does not wait any more."""
-        future.remove_done_callback(self.open)
+        self._leave()
         self.gate = None
+
+    def _leave(self) -> None:
+        if self._waited is not None:
+            self._waited.remove_done_callback(self.open)
+            self._waited = None
 
     async def wait(self, future: asyncio.Future[Any]) -> None:
         """Return when `future` is done, whoever cancels meanwhile. What it ended with is not looked at."""
@@ -123,7 +130,7 @@ class Shield:
                 except asyncio.CancelledError as error:
                     self.caught(error)
         finally:
-            self.end(future)
+            self.end()
 
     def open(self, _: object = None) -> None:
         """What is waited for is done, or will be in the next turn of the loop."""
@@ -133,9 +140,7 @@ class Shield:
     def open_early(self) -> None:
         """The task that is waited for ends now, with nothing between: a turn of the loop before that would tell it."""
         self.open()
-        task = asyncio.current_task()
-        if task is not None:
-            task.remove_done_callback(self.open)
+        self._leave()
 
     async def outlast(self, task: asyncio.Task[Any]) -> None:
         """Return when a task has ended, whoever cancels meanwhile; if all is over, it is ended too."""

@@ -161,7 +161,7 @@ class EffectCall(DurableCall[Any]):
             task.cancel()
             raise
         finally:
-            shield.end(task)
+            shield.end()
             shield.close()
             scope.leave_call()
         if shield.kept is not None:

@@ -102,7 +102,8 @@ def stored(
         if unkept is not None:
             raise Unserialisable(str(unkept)) from unkept
         payload, value = body.coder.roundtrip(value, what=f"the result of {call.key}")
-        call.run.journal.check_size(payload, f"the result of {call.key}")
+        if len(payload) > call.run.journal.value_limit:
+            call.run.journal.check_size(payload, f"the result of {call.key}")
     except Unserialisable as error:
         payload = json.dumps({"repr": _shown(value), "error": str(error)})
         seen = remember_key(not_stored(call.key, call.run.id), call.key)
