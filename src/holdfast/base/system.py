@@ -41,11 +41,11 @@ def _text(path: str) -> str:
 
 def since_boot_ns() -> int:
     """A clock that nobody sets and that goes on while the machine sleeps; else one that stands still meanwhile."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
+    try:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    if SYSTEM == "darwin":  # where time.monotonic() stands still, and this one does not
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-    return time.monotonic_ns()
+    except AttributeError:
+        # On macOS time.monotonic() stands still, and this one does not.
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) if SYSTEM == "darwin" else time.monotonic_ns()
 
 
 def boot_id() -> str:

@@ -24,6 +24,7 @@ Draft = tuple[str, str, str, int, int, int, int, str, "str | None", "str | None"
 _HASH_BYTES = 16
 _SAME: Final[Any] = object()
 _record = tuple.__new__
+_RECORD = "%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d|%s%s%s%s%s%s"  # with so many parts, faster than an f-string
 
 
 def draft(
@@ -82,10 +83,26 @@ def _hash(
 ) -> bytes:
     """Lengths come first, so that no two records have the same bytes."""
     seq, epoch, turn, key, kind, name, attempt, tick, at, took, args_digest, args, payload = values
-    text = (
-        f"{seq},{epoch},{turn},{attempt},{tick},{at},{took},{len(key)},{len(kind)},{len(name)},{len(args_digest)},"
-        f"{-1 if args is None else len(args)},{-1 if payload is None else len(payload)}|"
-        f"{key}{kind}{name}{args_digest}{args or ''}{payload or ''}"
+    text = _RECORD % (
+        seq,
+        epoch,
+        turn,
+        attempt,
+        tick,
+        at,
+        took,
+        len(key),
+        len(kind),
+        len(name),
+        len(args_digest),
+        -1 if args is None else len(args),
+        -1 if payload is None else len(payload),
+        key,
+        kind,
+        name,
+        args_digest,
+        args or "",
+        payload or "",
     )
     return blake2b(previous + text.encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).digest()
 
