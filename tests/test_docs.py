@@ -147,6 +147,24 @@ def normal(text: str) -> str:
     return "\n".join(lines)
 
 
+def alike(expected: str, printed: str) -> bool:
+    """The same, but for some letters before a "…": a column of times is wider where a page takes longer."""
+    ours, theirs = expected.split("…"), printed.split("…")
+    return ours[-1] == theirs[-1] and all(map(_is_cut_alike, ours, theirs)) and len(ours) == len(theirs)
+
+
+def _is_cut_alike(one: str, other: str) -> bool:
+    return abs(len(one) - len(other)) <= 8 and (one.startswith(other) or other.startswith(one))
+
+
+def test_what_is_cut_off_somewhere_else_is_alike() -> None:
+    assert alike("a long te… 3 s ✔", "a long … 3 s ✔")
+    assert not alike("a long te… 3 s ✔", "a wrong te… 3 s ✔")
+    assert not alike("a long te… 3 s ✔", "a long te… 3 s ✖")
+    assert not alike("a long te… 3 s ✔", "a long text 3 s ✔")
+    assert not alike("… ✔", "much else comes first … ✔")
+
+
 # a terminal
 
 
@@ -281,7 +299,7 @@ class Page:
         self.compare(block, expected, whole, whole=written)
 
     def compare(self, block: Block, expected: str, printed: str, *, whole: str) -> None:
-        if normal(expected) == normal(printed):
+        if alike(normal(expected), normal(printed)):
             return
         if not UPDATE:
             assert normal(printed) == normal(expected), f"{block}\n{whole}"
