@@ -1,5 +1,8 @@
 """Run the tests again and again, beside processes that keep the machine busy: a test that depends on speed fails.
 
+In a loaded run each process of the tests may also stand still for a moment, whatever it is doing: a page takes a minute
+longer, a commit half a second, an answer comes after whoever asked has gone on.
+
     make soak N=5                        the whole suite five times, the last two of them loaded
     make soak TESTS="node ids" N=20      these tests, each time loaded
 
@@ -10,13 +13,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +37,7 @@ while os.getppid() == int(sys.argv[1]):
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?)\b")
 _SUMMARY = re.compile(r"^[= ]*(?:\d+ \w+|no tests ran).* in [\d.]+s")
 _LEAVING_S = 30.0
+_STILL_S, _MOVING_S = 0.6, 0.5  # at most: how long one stands still, and how long none does
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +77,55 @@ def busy(count: int) -> Iterator[list[int]]:
             each.wait()
 
 
-def run_once(command: Sequence[str], log: Path) -> Outcome:
+@contextmanager
+def stuttering(root: int) -> Iterator[list[int]]:
+    """Again and again one of the processes below another stands still for a moment; those that did."""
+    stopped: list[int] = []
+    is_over = threading.Event()
+
+    def stutter() -> None:
+        chance = random.Random(root)
+        while not is_over.wait(chance.uniform(0, _MOVING_S)):
+            if not (moving := [pid for pid in below(root) if _state(pid) in "RSD"]):
+                continue
+            pid = chance.choice(moving)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                stopped.append(pid)
+                is_over.wait(chance.uniform(0, _STILL_S))
+                os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=stutter)
+    thread.start()
+    try:
+        yield stopped
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def below(pid: int) -> list[int]:
+    """All processes that a process has started, and those that these have; none, where a system does not tell."""
+    with suppress(OSError):
+        lists = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children")]
+        return [one for child in map(int, " ".join(lists).split()) for one in (child, *below(child))]
+    return []
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
+
+
+def run_once(command: Sequence[str], log: Path, *, stutters: bool = False) -> Outcome:
     """Run the tests; everything they say is in the log."""
     began = time.monotonic()
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
         try:
-            code = process.wait()
+            with stuttering(process.pid) if stutters else nullcontext():
+                code = process.wait()
         finally:
             _end(process)
     passed, failed = counts(log.read_text(errors="replace"))
@@ -110,7 +158,7 @@ def soak(command: Sequence[str], *, times: int, loaded: int, processes: int = 3,
         is_loaded = number > times - loaded
         log = logs / f"{began}-{number}.log"
         with busy(processes if is_loaded else 0):
-            outcome = run_once(command, log)
+            outcome = run_once(command, log, stutters=is_loaded)
         where = "" if outcome.is_green else f"  {log}"
         print(f"{number:3} of {times}  {'loaded' if is_loaded else 'alone':6}  {outcome}{where}", flush=True)
         red += not outcome.is_green

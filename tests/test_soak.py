@@ -76,6 +76,19 @@ def test_the_busy_processes_are_busy_and_end(tmp_path: Path) -> None:
     assert not any(is_alive(pid) for pid in pids)
 
 
+def test_processes_of_the_tests_stand_still_and_go_on() -> None:
+    sleeps = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    with subprocess.Popen([sys.executable, "-c", sleeps]) as tests:
+        try:
+            with soak.stuttering(tests.pid) as stopped:
+                eventually_now(lambda: len(stopped) >= 2)
+                assert set(stopped) == set(soak.below(tests.pid))
+            eventually_now(lambda: [soak._state(pid) for pid in soak.below(tests.pid)] == ["S"])
+        finally:
+            for pid in [*soak.below(tests.pid), tests.pid]:
+                os.kill(pid, signal.SIGKILL)
+
+
 def spent(pid: int) -> int:
     """The processor time that a process has used."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
