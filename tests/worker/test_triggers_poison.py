@@ -53,7 +53,8 @@ def test_more_poison_than_the_server_gives_out_does_not_keep_the_good_message_be
                 await eventually(server.is_all_acknowledged)
 
                 async def is_counted() -> bool:
-                    return (await app.triggers())[0].refused >= 1_101
+                    counts = (await app.triggers())[0]
+                    return counts.refused >= 1_101 and counts.received >= 1_102 and counts.started >= 1
 
                 await eventually(is_counted)
             info = (await app.triggers())[0]
