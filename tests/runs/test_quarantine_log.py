@@ -35,7 +35,7 @@ def test_a_run_that_is_quarantined_when_it_is_resumed_is_told_of_in_the_log(
 
     with closing(apsw.Connection(url)) as store:
         store.execute("UPDATE records SET payload = '11' WHERE run_id = 'r' AND kind = 'claimed'")
-        assert store.changes() == 1
+        assert store.changes() >= 1  # one for each time that it was taken up
 
     async def resume() -> None:
         async with hf.connect(url, agents=[waits]) as app:

@@ -159,8 +159,10 @@ def test_a_viewer_gives_no_files(tmp_path: Path) -> None:
 def test_a_run_that_somebody_executes_is_given_none_just_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploading, "_SOON_S", 0.0)
 
-    async def play(scene: Scene) -> None:
+    async def begin(scene: Scene) -> None:
         await scene.start("dozing", "d", "sleeping")
+
+    async def play(scene: Scene) -> None:
         store = scene.app._store
         row = await store.run(RunId("d"))
         assert row is not None
@@ -171,7 +173,8 @@ def test_a_run_that_somebody_executes_is_given_none_just_now(tmp_path: Path, mon
         files, _, acts = await held(scene)
         assert (files, acts) == ([], [])
 
-    played(tmp_path, play)
+    played(tmp_path, begin)
+    played(tmp_path, play, options={"executes": False})  # who executes takes over from somebody who is not there
 
 
 # the server, and whoever sends

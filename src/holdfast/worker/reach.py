@@ -14,7 +14,7 @@ from holdfast.errors import StoreError
 from holdfast.store.contract import Store
 
 _PATIENCE_S = 1.0
-_SAY_AGAIN_US = 30_000_000
+SAY_AGAIN_US = 30_000_000  #: what stays wrong is told this often
 
 
 class Reach:
@@ -36,7 +36,7 @@ class Reach:
         detail = await self._missing()
         self.is_there = detail is None
         now = monotonic_us()
-        if detail is not None and now - self._said_us > _SAY_AGAIN_US:
+        if detail is not None and now - self._said_us > SAY_AGAIN_US:
             self._said_us = now
             warn("store.out_of_reach", detail=detail)
         elif detail is None and self._said_us:

@@ -20,7 +20,7 @@ from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
 from holdfast.worker.jumps import Jumps
 from holdfast.worker.owners import forget_dead_workers
-from holdfast.worker.reach import Reach
+from holdfast.worker.reach import SAY_AGAIN_US, Reach
 from holdfast.worker.strays import Strays
 
 _AT_ONCE = 500  # runs claimed in one go
@@ -65,6 +65,7 @@ class Attendant:
         self._found = 0
         self._missing: set[Execution] = set()
         self._told: dict[RunId, str] = {}
+        self._failures: dict[str, tuple[str, int]] = {}  # of looks: what was said last, and when
         self._reach = Reach(executor.store)
         self._jumps = Jumps()
         self._strays = Strays(executor.store, executor.pasts)
@@ -110,12 +111,19 @@ class Attendant:
             try:
                 await self._look()
             except StoreError as error:
-                warn("sweep.failed", error=str(error))
+                self._warn("sweep.failed", error=str(error))
             except Exception as error:  # whatever it is, the worker goes on looking
-                warn("attend.failed", error=f"{type(error).__name__}: {error}")
+                self._warn("attend.failed", error=f"{type(error).__name__}: {error}")
             self._looks += 1
             since_s = (monotonic_us() - self._swept_us) / 1_000_000
             await self._store.changed(max(0.005, sweep_s - since_s))
+
+    def _warn(self, event: str, *, error: str, chore: str = "") -> None:
+        """Looks are many: what fails in the same way again and again is told now and then."""
+        said, said_us = self._failures.get(event + chore, ("", 0))
+        if error != said or monotonic_us() - said_us > SAY_AGAIN_US:
+            self._failures[event + chore] = (error, monotonic_us())
+            warn(event, error=error, **({"chore": chore} if chore else {}))
 
     async def _look(self) -> None:
         if self._executor.lease.is_lost:
@@ -164,7 +172,7 @@ class Attendant:
         try:
             self._found += bool(await chore(now_us()))
         except HoldfastError as error:
-            warn("chore.failed", chore=getattr(chore, "__qualname__", ""), error=str(error))
+            self._warn("chore.failed", chore=getattr(chore, "__qualname__", "?"), error=str(error))
 
     async def _hear(self, *, is_sweep: bool) -> None:
         """Have the runs that execute here see their mail; drop those that are somebody else's by now."""
