@@ -142,7 +142,7 @@ def normal(text: str) -> str:
     for line in text.splitlines():
         for pattern, instead in VARYING:
             line = re.sub(pattern, instead, line)
-        if line.strip():
+        if line.strip() and not line.startswith("loop.blocked "):  # a slow machine says so, whatever is typed
             lines.append(line.strip())
     return "\n".join(lines)
 
