@@ -35,6 +35,17 @@ def notes(folder: Path | None = None) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+#: What the bots of most adapters come to: two turns, with two mails at once in each.
+END = "sent 1a, sent 1b, sent 2a, sent 2b"
+
+
+def check(result: Any, folder: Path) -> None:
+    """It came to that end, and each mail was sent once."""
+    assert result == END
+    done = [line for line in notes(folder) if line.startswith("mail")]
+    assert sorted(done) == ["mail 1a", "mail 1b", "mail 2a", "mail 2b"]
+
+
 async def said_of(doubt: Any) -> hf.Verdict[Any]:
     """A tool notes `mail 1a`, and returns `sent 1a`."""
     to = json.loads(doubt.args or "{}")["to"]

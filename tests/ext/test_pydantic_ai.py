@@ -17,16 +17,9 @@ from pydantic_ai.models.test import TestModel
 from holdfast.ext.pydantic_ai import Durability
 from tests.eventually import eventually
 from tests.ext import pydantic_bots as bots
-from tests.ext.living import lived, notes, stormed
+from tests.ext.living import END, check, lived, notes, stormed
 
 POST = "tests.ext.pydantic_bots:post"
-END = "sent 1a, sent 1b, sent 2a, sent 2b"
-
-
-def check(result: Any, folder: Path) -> None:
-    assert result == END
-    done = [line for line in notes(folder) if line.startswith("mail")]
-    assert sorted(done) == ["mail 1a", "mail 1b", "mail 2a", "mail 2b"]
 
 
 def test_a_killed_agent_goes_on_and_a_tool_in_doubt_is_settled_with_what_it_returns(

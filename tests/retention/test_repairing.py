@@ -64,14 +64,6 @@ async def parent() -> int:
 AGENTS: list[Any] = [buyer, counter, parent]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    found: str = request.getfixturevalue("postgres_url")
-    return found
-
-
 @pytest.fixture(autouse=True)
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

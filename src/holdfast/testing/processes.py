@@ -54,7 +54,7 @@ class Lane:
 
     def __init__(self) -> None:
         self._surroundings = _surroundings()
-        self._is_asked = False
+        self._owed = 0  # answers
         self._server = subprocess.Popen(
             [sys.executable, "-m", "holdfast.testing.child", "--serve"],
             stdin=subprocess.PIPE,
@@ -79,18 +79,15 @@ class Lane:
             "driven": order.driven,
             "left": list(order.left),
         }
-        self._is_asked = True
+        self._owed = 2  # which process it is, and how that ended
         self._server.stdin.write(json.dumps(said).encode() + b"\n")
         pid = self._answer(_BUSY_S)["pid"]
         try:
-            code = self._answer(timeout_s)["code"]
+            return self._answer(timeout_s)["code"]
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)
             self._answer(_BUSY_S)
-            self._is_asked = False
             raise
-        self._is_asked = False
-        return code
 
     def _answer(self, timeout_s: float) -> dict[str, int]:
         assert self._server.stdout is not None
@@ -102,13 +99,14 @@ class Lane:
                 raise RuntimeError("the process that starts the others has died")
             self._answers += some
         line, _, self._answers = self._answers.partition(b"\n")
+        self._owed -= 1
         answer: dict[str, int] = json.loads(line)
         return answer
 
     @property
     def is_as_new(self) -> bool:
         """It has answered all it was asked, and one that is started now would see the same folder and environment."""
-        return not self._is_asked and self._server.poll() is None and self._surroundings == _surroundings()
+        return not self._owed and self._server.poll() is None and self._surroundings == _surroundings()
 
     def close(self) -> None:
         assert self._server.stdin is not None

@@ -226,8 +226,6 @@ class _Sweep:
         self._url = url
         self._timeout_s = timeout_s
         self._check = check
-        self._lanes: list[Lane] = []
-        self._free: list[Lane] = []
         self._lock = threading.Lock()
         self._expected: tuple[Status, str] | None = None
         self._base_names: frozenset[str] = frozenset()
@@ -241,8 +239,6 @@ class _Sweep:
         self._wanted = 1
 
     def close(self) -> None:
-        for lane in self._lanes:
-            rest(lane)
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
 
@@ -346,12 +342,11 @@ class _Sweep:
 
     def _live(self, plan: Plan) -> tuple[_Attempt, Life | None, RunRow | None]:
         attempt = self._born(plan)
-        lane = self._lane()
+        lane = take_lane()
         try:
             row = self._go_on(attempt, lane)
         finally:
-            with self._lock:
-                self._free.append(lane)
+            rest(lane)
         self._progress()
         if row is None:
             return attempt, None, None
@@ -376,15 +371,6 @@ class _Sweep:
         if self._expected is None:
             self._expected_id = run_id
         return _Attempt(folder, run_id, url, env, plan=plan)
-
-    def _lane(self) -> Lane:
-        with self._lock:
-            if self._free:
-                return self._free.pop()
-        lane = take_lane()
-        with self._lock:
-            self._lanes.append(lane)
-        return lane
 
     def _go_on(self, attempt: _Attempt, lane: Lane) -> RunRow | None:
         """Processes until the run has come to its end, or nothing can bring it there."""
