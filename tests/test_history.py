@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import holdfast as hf
 from holdfast.errors import RunNotFound
 from holdfast.history.doubts import in_doubt_of
 from holdfast.history.info import info_of
+from holdfast.history.overview import record_facts
 from holdfast.history.receipts import receipts_of
 from holdfast.history.timeline import timeline_of
 from holdfast.journal.verification import Verification, verify
@@ -300,6 +302,48 @@ def test_damaged_payloads_do_not_keep_the_rest_from_being_shown() -> None:
     journal.claimed("w_2")
     assert len(timeline_of(row(epoch=2), journal.records)) == 3
     assert len(receipts_of(row(epoch=2), journal.records)) == 1
+
+
+# what a run got of another one, on a real store
+
+
+class Refused(Exception):
+    pass
+
+
+@hf.agent
+async def gives(kind: str) -> Any:
+    if kind == "nothing":
+        return None
+    if kind == "refused":
+        raise Refused("no money")
+    return {"pair": (1, "x"), "kind": kind} if kind == "value" else "x" * 100_000
+
+
+@hf.agent
+async def collects(kinds: list[str]) -> int:
+    for kind in kinds:
+        run = await hf.start(gives(kind))
+        with suppress(hf.RunFailed):
+            await run.result()
+    return len(kinds)
+
+
+def test_what_another_run_gave_is_told_as_plain_json(tmp_path: Path) -> None:
+    async def go() -> tuple[list[str], list[Any]]:
+        async with hf.connect(tmp_path / "s.db", agents=[collects, gives]) as app:
+            run = await app.start(collects(["value", "nothing", "refused", "large"]), id="r")
+            assert await run.result() == 4
+            records = [each for each in await app._parts.store.records(RunId("r")) if each.name == "hf:result"]
+            told = [item.detail for item in await run.history() if item.name == "hf:result"]
+            return told, [record_facts(each)["payload"] for each in records if each.kind == Kind.done]
+
+    told, payloads = asyncio.run(go())
+    assert told[:3] == ['→ {"pair":[1,"x"],"kind":"value"}', "→ done", "→ failed, Refused: no money"]
+    assert told[3].endswith(" bytes)")
+    assert payloads[:2] == [["gives", "done", {"pair": [1, "x"], "kind": "value"}], ["gives", "done", None]]
+    assert payloads[2][:2] == ["gives", "failed"]
+    assert payloads[2][2]["message"] == "no money"
 
 
 # verify, on a real store

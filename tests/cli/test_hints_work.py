@@ -46,6 +46,20 @@ def block(hf: Commands, code: str = BLOCKED) -> None:
     assert hf("resume", "one", "changed.py").code == 7
 
 
+@pytest.mark.parametrize("command", [["resume", "one", "--retry"], ["resume", "--retry", "one"], ["retry", "one"]])
+def test_who_retries_without_the_file_is_told_the_command_that_does_it(hf: Commands, command: list[str]) -> None:
+    fail(hf)
+    refused = hf(*command)
+    assert (refused.code, refused.err) == (
+        2,
+        "error: Run one is of agent 'failing'; its code was not given. Give the file (or --app, HOLDFAST_APP). It was "
+        "last executed from this one: holdfast resume one agents.py --retry\n",
+    )
+    (hf.folder / "mended").touch()
+    (said,) = re.findall(r"holdfast resume .*", refused.err)
+    assert hf(*shlex.split(said)[1:]).code == 0
+
+
 @pytest.mark.parametrize("command", ["show", "watch"])
 def test_a_failed_run_is_retried_as_it_says(hf: Commands, command: str) -> None:
     fail(hf)
@@ -170,7 +184,7 @@ def test_a_blocked_run_shows_both_lists_and_what_was_executed(
         return re.sub(r"seq \d+", "seq N", re.sub(r"\.py:\d+", ".py:LINE", text))
 
     assert lines(hf("show", "one").err) == says
-    assert lines(hf.on_terminal("show", "one").out).endswith(f"\n\n{says}")
+    assert lines(hf.on_terminal("show", "one", columns=400).out).endswith(f"\n\n{says}")
     again = lists(hf, before.format(folder=hf.folder))
     ended = hf("resume", "one", "changed.py")
     assert (ended.code, lines(ended.err).partition("\n")[2]) == (
@@ -241,3 +255,23 @@ def test_what_a_blocked_run_has_is_plain_too(hf: Commands) -> None:
     reason = hf("show", "one", "--json").json["run"]["reason"]
     assert reason["recorded"][0]["args"] == {"text": "tides"}
     assert (reason["executed"], reason["asked"]) == (0, "publish_elsewhere")
+
+
+def test_sentences_fit_a_terminal_and_commands_stay_whole(hf: Commands) -> None:
+    block(hf)
+    prepare(hf)
+    park(hf, "sure", "case-of-the-missing-lighthouse")
+    answered = hf.on_terminal("answer", "case-of-the-missing-lighthouse", "--yes", columns=80).out
+    assert answered.splitlines()[1:] == [
+        "No worker is alive to take it up. Start one: holdfast worker waiting.py; or",
+        "execute it here: holdfast resume case-of-the-missing-lighthouse waiting.py",
+    ]
+    for command in (["in-doubt"], ["queues"], ["schedules"], ["triggers"], ["runs"], ["show", "one"], ["workers"]):
+        shown = hf.on_terminal(*command, columns=80).out
+        sentences = [line for line in _bare(shown).splitlines() if not line.startswith("  ")]  # the others are lists
+        assert [line for line in sentences if len(line) > 80] == [], command
+
+
+def _bare(shown: str) -> str:
+    """Without colours."""
+    return re.sub(r"\x1b\[[0-9;]*[mK]", "", shown)

@@ -148,9 +148,13 @@ def test_json_has_the_command(hf: Commands) -> None:
 
 def until_waiting(process: subprocess.Popen[str]) -> str:
     """What a command says until it says that it waits."""
+    return until(process, "Waiting for it")
+
+
+def until(process: subprocess.Popen[str], words: str) -> str:
     assert process.stderr is not None
     said = ""
-    while "Waiting for it" not in said:
+    while words not in said:
         line = process.stderr.readline()
         assert line, said
         said += line
@@ -170,6 +174,18 @@ def test_a_command_that_stays_says_so_and_goes_on_with_the_answer(
     assert hf("answer", "one", "yes").code == 0
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "paid\n", "")
+
+
+def test_a_long_sleep_is_told_once_with_its_end(hf: Commands) -> None:
+    (hf.folder / "nap.py").write_text(
+        "import holdfast as hf\n\n\n@hf.agent\nasync def nap() -> None:\n    await hf.sleep(days=1)\n"
+    )
+    process = hf.start("run", "nap.py", "--id", "one")
+    said = until(process, "sleeps")
+    assert said.splitlines()[-1].startswith("It sleeps until ")
+    assert said.endswith("; Ctrl-C leaves the run safe.\n")
+    process.terminate()
+    assert "sleeps" not in process.communicate(timeout=60)[1]
 
 
 def test_each_need_is_told_once_and_a_verdict_can_be_waited_for(hf: Commands) -> None:

@@ -131,7 +131,7 @@ def test_what_is_declared_is_a_failure_with_the_line_that_raised_it(hf: Commands
     ended = hf("run", "raising.py", "declared", "--id", "one")
     assert ended.code == 1
     assert ended.err.partition("\n")[2] == (
-        f"""Run one failed: StepError: Refused: no money (to get this class back, declare it: raises=(Refused,))
+        f"""Run one failed: Refused: no money
   File "{hf.folder}/raising.py", line 50, in pay
     return await globals()[what]()
            ^^^^^^^^^^^^^^^^^^^^^^^

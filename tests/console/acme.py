@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 import holdfast as hf
 
 PACE = float(os.environ.get("ACME_PACE", "1"))
+STANDS_AT = os.environ.get("ACME_STANDS_AT", "")
 
 
 async def _work(seconds: float) -> None:
@@ -165,6 +166,8 @@ async def billing(customer: str, cents: int) -> str:
 
 @hf.step
 async def fetch(url: str) -> int:
+    if url == STANDS_AT:
+        await asyncio.Event().wait()
     await _work(0.12)
     return len(url)
 

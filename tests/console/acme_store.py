@@ -22,10 +22,11 @@ _AGENTS = _HERE / "acme.py"
 PACE = 0.5
 
 
-def worker(url: str, *agents: str, code: str = "", pace: float = PACE) -> subprocess.Popen[bytes]:
-    """A process that executes agents of the company."""
+def worker(url: str, *agents: str, code: str = "", pace: float = PACE, stands_at: str = "") -> subprocess.Popen[bytes]:
+    """A process that executes agents of the company; a crawl stands still at that address, until it is killed."""
     sources = [f"{_AGENTS}:{each}" for each in agents] or [str(_AGENTS)]
-    environment = os.environ | {"HOLDFAST_URL": url, "ACME_CODE": code, "ACME_PACE": str(pace)}
+    told = {"ACME_CODE": code, "ACME_PACE": str(pace), "ACME_STANDS_AT": stands_at}
+    environment = os.environ | told | {"HOLDFAST_URL": url}
     return subprocess.Popen(
         [sys.executable, "-m", "holdfast", "worker", *sources],
         env=environment,

@@ -66,7 +66,7 @@ def test_somebody_signs_in_answers_by_keyboard_and_hears_who_was_first(served: S
 
 
 def test_a_kill_and_a_resume_appear_on_the_page_without_a_reload(served: Served) -> None:
-    first = worker(served.url, "crawl", pace=0.5)
+    first = worker(served.url, "crawl", pace=0.5, stands_at="https://example.org/p/12")
     start_run(served, "crawl", "crawl-1", pages=90)
 
     async def play(looks: Looks) -> None:

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,20 +115,22 @@ def crashing(server: PostgresServer, between_s: tuple[float, float]) -> Storm:
     """The server crashes again and again, and is away for a moment, or for longer than a lease."""
 
     async def storm(found: Soaked, chance: random.Random) -> None:
+        run, acts = asyncio.get_running_loop().run_in_executor, ThreadPoolExecutor(1)  # it is stopped before it starts
         try:
             while True:
                 await asyncio.sleep(chance.uniform(*between_s))
                 how = chance.choices(["immediate", "kill", "fast"], [6, 3, 1])[0]
                 away_s = chance.choice([0, 0, 0, 0.5, SETTINGS["lease_s"] * 1.5])
                 if how == "kill":
-                    await asyncio.to_thread(server.kill)
+                    await run(acts, server.kill)
                 else:
-                    await asyncio.to_thread(server.stop, "fast" if how == "fast" else "immediate")
+                    await run(acts, server.stop, "fast" if how == "fast" else "immediate")
                 await asyncio.sleep(away_s)
-                await asyncio.to_thread(server.start)
+                await run(acts, server.start)
                 found.crashes[how] += 1
         finally:
-            server.start()
+            acts.submit(server.start).result()  # behind what a cancelled storm has begun
+            acts.shutdown()
 
     return storm
 

@@ -110,7 +110,39 @@ async def in_a_branch() -> str:
     return "done"
 
 
+@hf.agent
+async def a_result() -> list[str]:
+    await search("a")
+    return search("b")  # type: ignore[return-value]  # here
+
+
+@hf.agent
+async def a_childs_result() -> str:
+    return child()  # type: ignore[return-value]  # here
+
+
+@hf.agent
+async def an_answer() -> bool:
+    return hf.ask("Really?")  # type: ignore[return-value]  # here
+
+
+@hf.agent
+async def in_a_list() -> Any:
+    return {"found": [search(each) for each in "ab"]}  # here
+
+
+@hf.agent
+async def of_a_variable() -> list[str]:
+    pages = search("b")  # here
+    return pages  # type: ignore[return-value]
+
+
 NAMES: dict[Any, str] = {
+    a_result: "search",
+    a_childs_result: "child",
+    an_answer: "hf.ask",
+    in_a_list: "search",
+    of_a_variable: "search",
     as_a_statement: "search",
     in_a_variable: "search",
     with_options: "search",
@@ -143,6 +175,31 @@ def test_a_forgotten_await_fails_the_run_with_name_and_line(tmp_path: Path, agen
         f"Write `await {name}(…)`."
     )
     assert agent.name not in SENT
+
+
+@hf.agent
+async def as_an_argument() -> list[str]:
+    return await search(search("b"))  # type: ignore[arg-type]
+
+
+def test_a_call_that_is_given_to_a_call_is_named(tmp_path: Path) -> None:
+    with pytest.raises(hf.RunFailed, match=r"It is a call that was not awaited: write `await search\(…\)`\.$"):
+        hf.run(as_an_argument(), url=tmp_path / "s.db")
+
+
+@hf.agent
+async def drops_its_own() -> str:
+    async def own() -> None:
+        pass
+
+    own()  # type: ignore[unused-coroutine]  # here
+    return "done"
+
+
+def test_python_warns_of_other_coroutines_at_the_line_that_drops_them(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="own' was never awaited") as warned:
+        assert hf.run(drops_its_own(), url=tmp_path / "s.db") == "done"
+    assert [(each.filename, each.lineno) for each in warned] == [(__file__, line_of(drops_its_own))]
 
 
 def test_a_call_in_a_variable_of_a_helper_is_one_of_those_that_are_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -109,3 +110,53 @@ def test_an_agent_says_what_its_signals_are(signals: Any) -> None:
 def test_one_signal_need_not_be_in_a_list() -> None:
     agent = hf.agent(signals=anything(hf.Signal("go", str)))(done)
     assert list(agent.signals) == ["go"]
+
+
+@hf.agent
+async def never_ends() -> None:
+    await hf.receive(("go", bool))
+
+
+@never_ends.on_interrupt
+async def never_replies(message: object, main: hf.MainLine) -> None:
+    await hf.receive(("reply", bool))
+
+
+@pytest.mark.parametrize("decorator", [hf.step, hf.effect, hf.reducer])
+@pytest.mark.parametrize("given", [3, "search"])
+def test_a_decorator_that_is_given_no_function_says_what_it_takes(decorator: Any, given: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        decorator(given)
+    assert str(caught.value) == (
+        f"A decorator of Holdfast takes a function, or options by their names: @hf.step(retries=3); got {given!r}."
+    )
+
+
+def test_tags_without_texts_are_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(tmp_path / "runs.db", agents=[never_ends]) as app:
+            for verb in (lambda: app.start(never_ends(), tags=anything(["a"])), lambda: app.runs(tags=anything(["a"]))):
+                with pytest.raises(UsageError) as caught:
+                    await verb()
+                assert str(caught.value) == "tags= takes names with their texts, like {'team': 'sales'}; got ['a']."
+            assert await app.runs() == []
+
+    asyncio.run(main())
+
+
+def test_who_waits_in_vain_is_told_for_what_and_that_the_run_goes_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(tmp_path / "runs.db", agents=[never_ends]) as app:
+            run = await app.start(never_ends(), id="r")
+            for verb, what in (
+                (lambda: run.result(timeout=0.05), "did not come to its end"),
+                (lambda: run.question(timeout=0.05), "asked nothing"),
+                (lambda: run.interrupt("how far?", timeout=0.05), "did not reply to the interrupt"),
+            ):
+                with pytest.raises(TimeoutError) as caught:
+                    await verb()
+                said = f"Run r {what} within 0.05 s. It goes on, and can be waited for again."
+                assert str(caught.value) == said
+            await run.cancel()
+
+    asyncio.run(main())

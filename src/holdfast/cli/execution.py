@@ -163,6 +163,9 @@ class Attempt:
 
     def _hear(self, needs: Needs) -> None:
         """What the run needs while this command waits for it: each need is told once, by whoever can meet it."""
+        if needs.is_long_sleep and str(needs.due_us) not in self._told:
+            self._told.add(str(needs.due_us))
+            self._say(f"It sleeps until {_due_text(needs)}; Ctrl-C leaves the run safe.")
         new = [need for need in needs.open if need.key not in self._told]
         if not new or (needs.is_far and not self._patience.stays):
             return  # nothing that is not known, or it is told at the end

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.base.clock import now_us
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import clean, table, to_json
+from holdfast.cli.text import clean, folded, table, to_json
 from holdfast.history.words import duration
 
 
@@ -36,7 +36,7 @@ def show_list(
         print(to_json({"items": [item.facts for item in items]}))
         return
     if not items:
-        print(clean(nothing), file=sys.stderr)
+        print(folded(clean(nothing), sys.stderr), file=sys.stderr)
         return
     if not setup.is_table:
         for item in items:
@@ -54,7 +54,7 @@ def show_list(
         )
     )
     if footer:
-        print(clean(footer), file=sys.stderr)
+        print(folded(clean(footer), sys.stderr), file=sys.stderr)
 
 
 def line_of(parts: Sequence[object]) -> str:

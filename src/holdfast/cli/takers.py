@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from holdfast.app import Holdfast
+from holdfast.cli.text import folded
 from holdfast.history.takers import untaken
 from holdfast.model import RunId
 
@@ -17,4 +18,4 @@ async def advice_for(app: Holdfast, run_id: str) -> str:
 
 def tell(advice: str) -> None:
     if advice:
-        print(advice, file=sys.stderr)
+        print(folded(advice, sys.stderr), file=sys.stderr)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 from holdfast.base.characters import escaped
@@ -55,8 +57,14 @@ def wrapped(text: str, columns: int, *, indent: int = 0) -> str:
     )
 
 
-#: What a line is not broken in: a word, a command in backticks, a command that the line ends with.
-_UNITS = re.compile(r"`[^`]*`\S*|holdfast [a-z-]+ .*|\S+")
+#: What a line is not broken in: a word, a command in backticks, one that another follows, one that the line ends with.
+_UNITS = re.compile(
+    r"""`[^`]*`\S*
+    | holdfast\ [a-z-]+\ (?: [^'";] | '(?: \\. | [^'\\] )*' | "[^"]*" )*; (?=\ or\ )
+    | holdfast\ [a-z-]+\ .*
+    | \S+""",
+    re.VERBOSE,
+)
 
 
 def folded(text: str, stream: TextIO) -> str:
@@ -67,6 +75,9 @@ def folded(text: str, stream: TextIO) -> str:
     if not stream.isatty():
         return text
     columns = shutil.get_terminal_size().columns
+    if not os.environ.get("COLUMNS"):  # the other stream may be no terminal
+        with suppress(OSError):
+            columns = os.get_terminal_size(stream.fileno()).columns or columns
     return "\n".join(_folded(line, columns) for line in text.split("\n"))
 
 

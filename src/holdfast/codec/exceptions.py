@@ -65,13 +65,14 @@ def _without_secrets(text: str) -> str:
     return kept
 
 
-def decode_error(text: str, raises: Sequence[type[BaseException]] = ()) -> Exception:
+def decode_error(text: str, raises: Sequence[type[BaseException]] | None = ()) -> Exception:
     """The exception of a text: itself if it is builtin, ours or in `raises`, else a `StepError`.
 
-    Raises `Undecodable` if the text is not that of an exception.
+    That says how to get the class back, unless it is nothing that can be declared: `raises` is None then. Raises
+    `Undecodable` if the text is not that of an exception.
     """
     try:
-        return _rebuild(from_text(text), tuple(raises))
+        return _rebuild(from_text(text), None if raises is None else tuple(raises))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Undecodable(f"A stored exception cannot be read: it is damaged or foreign ({error}).") from None
 
@@ -192,15 +193,16 @@ def _traceback(exc: BaseException) -> str:
         return ""
 
 
-def _rebuild(tree: Any, raises: tuple[type[BaseException], ...]) -> Exception:
+def _rebuild(tree: Any, raises: tuple[type[BaseException], ...] | None) -> Exception:
     if type(tree) is not dict or not all(type(tree.get(part)) is str for part in ("type", "module", "message")):
         raise ValueError("not an exception")
     args = tuple(_typed(tree, "args", list))
     members = [_rebuild(member, raises) for member in _typed(tree, "members", list)]
-    kind = _known_class(tree["module"], tree["type"], raises)
+    kind = _known_class(tree["module"], tree["type"], raises or ())
     exc = None if kind is None else _instance(kind, args, members)
     if exc is None:
-        exc = _stand_in(tree["module"], tree["type"], tree["message"])
+        is_declarable = raises is not None and tree["module"] != "builtins"
+        exc = _stand_in(tree["type"], tree["message"], is_declarable=is_declarable)
     else:
         _restore(exc, _typed(tree, "attributes", list))
     for note in _typed(tree, "notes", list):
@@ -220,8 +222,8 @@ def _typed(tree: dict[str, Any], part: str, kind: type) -> Any:
     return found
 
 
-def _stand_in(module: str, name: str, message: str) -> StepError:
-    hint = f" (to get this class back, declare it: raises=({name.rpartition('.')[2]},))" if module != "builtins" else ""
+def _stand_in(name: str, message: str, *, is_declarable: bool) -> StepError:
+    hint = f" (to get this class back, declare it: raises=({name.rpartition('.')[2]},))" if is_declarable else ""
     return StepError(f"{name}: {message}{hint}", error_type=name, error_message=message)
 
 

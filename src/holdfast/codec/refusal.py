@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any, get_args
 
 from holdfast.errors import Unserialisable
@@ -31,13 +32,18 @@ def part(key: Any) -> str:
     return f"[{key!r}]" if type(key) in (str, int, float, bool, type(None)) else f"[{type_name(key)}]"
 
 
+def _not_awaited(call: Coroutine[Any, Any, Any]) -> str:
+    name = getattr(call, "__name__", "")
+    return "It is a call that was not awaited" + (f": write `await {name}(…)`." if name else ".")
+
+
 class Refused(Exception):
     """A value cannot be written; the path grows while the error climbs out of the containers."""
 
     def __init__(self, found: object, why: str) -> None:
         super().__init__(why)
         self.found = type_name(found)
-        self.why = why
+        self.why = f"{why} {_not_awaited(found)}" if isinstance(found, Coroutine) else why
         self.path: list[str] = []
 
     def within(self, outer: str) -> Refused:

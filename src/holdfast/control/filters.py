@@ -46,10 +46,17 @@ def run_filter(filters: Filters, *, limit: int, after: str | None) -> RunFilter:
         thread_id=None if thread_id is None else ThreadId(thread_id),
         queue=filters.get("queue"),
         since=None if since is None else _since_us(since),
-        tags=tuple((filters.get("tags") or {}).items()),
+        tags=tuple(as_tags(filters.get("tags") or {}).items()),
         limit=limit,
         before_id=None if after is None else RunId(after),
     )
+
+
+def as_tags(given: Mapping[str, str]) -> Mapping[str, str]:
+    """What was given as tags, of a new run or to look for."""
+    if not isinstance(given, Mapping):
+        raise UsageError(f"tags= takes names with their texts, like {{'team': 'sales'}}; got {given!r}.")
+    return given
 
 
 def _status(given: str) -> Status:

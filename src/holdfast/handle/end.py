@@ -8,7 +8,7 @@ from holdfast.base.data import data
 from holdfast.base.hints import hint
 from holdfast.base.tracebacks import trimmed
 from holdfast.codec import Coder, decode_error
-from holdfast.errors import CorruptJournal, NeedsHuman, RunBlocked, RunCancelled, RunFailed
+from holdfast.errors import CorruptJournal, NeedsHuman, RunBlocked, RunCancelled, RunFailed, StepError
 from holdfast.history.needs import Needs, doubts_needed
 from holdfast.journal.blocks import told
 from holdfast.model import RunId, Status, reasons
@@ -42,15 +42,20 @@ class End:
             case Status.done:
                 return coder.loads(self.text, what=f"the result of run {run_id}")
             case Status.failed:
-                error = decode_error(self.text, ())
+                error = decode_error(self.text, None)
                 if self.live is not None:
                     error.__traceback__ = trimmed(self.live.__traceback__)
-                raise RunFailed(
-                    f"Run {run_id} failed: {type(error).__name__}: {error}", run_id=run_id, token=token
-                ) from error
+                raise RunFailed(f"Run {run_id} failed: {_said_by(error)}", run_id=run_id, token=token) from error
             case _:
-                cause = decode_error(self.text, ()) if self.text != "null" else None
+                cause = decode_error(self.text, None) if self.text != "null" else None
                 raise RunCancelled(f"Run {run_id} was cancelled.", run_id=run_id, token=token) from cause
+
+
+def _said_by(error: Exception) -> str:
+    """The name and message of what an agent raised, also of a class that only the agent knows."""
+    if type(error) is StepError and str(error) == f"{error.error_type}: {error.error_message}":
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def needs_human(run_id: str, token: str, needs: Needs) -> NeedsHuman:

@@ -19,7 +19,7 @@ from holdfast.handle.acts import durable, is_in_run, look, refused
 from holdfast.handle.decisions import InDoubt, Question
 from holdfast.handle.end import End, needs_human
 from holdfast.handle.here import Here, LocalExecution
-from holdfast.handle.watching import Watched, is_stuck, limit_s
+from holdfast.handle.watching import Watched, is_stuck, limit_s, within
 from holdfast.history.artifacts import outputs_of
 from holdfast.history.checkpoints import CheckpointInfo, StateChange, checkpoints_of, difference_of, state_of
 from holdfast.history.doubts import doubts_of
@@ -47,7 +47,7 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 _POLL_S = 0.05
-_NEEDING = frozenset({Status.waiting, Status.paused, Status.in_doubt})
+_NEEDING = frozenset({Status.waiting, Status.sleeping, Status.paused, Status.in_doubt})
 
 
 class Run(Watched, Generic[R_co]):
@@ -188,7 +188,7 @@ class Run(Watched, Generic[R_co]):
             agent, status, text = await wait_end(self._store, self.id, timeout_s)
             awaited: R_co = self._outcome(status, None, text, self._coder(agent))
             return awaited
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s, f"Run {self.id} did not come to its end"):
             row, text = await self._wait_decided(is_stuck)
         value: R_co = self._outcome(row.status, row.reason, text, self._coder(row.agent))
         return value
@@ -417,7 +417,7 @@ class Run(Watched, Generic[R_co]):
             return await interrupt_in(self._store, self.id, text, by=by, timeout_s=timeout_s)
         number = await self._interrupt(text, by=by)
         replies, wait_s = Replies(self._store, self.id, number), 0.005
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s, f"Run {self.id} did not reply to the interrupt"):
             while (reply := await replies.look(await self._row())) is None:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 1.5, 0.2)

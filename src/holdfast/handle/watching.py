@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from holdfast.base.clock import in_seconds
@@ -49,6 +50,22 @@ def limit_s(timeout: Duration | None, what: str) -> float | None:
     return None if timeout is None else in_seconds(timeout, what, may_be_over=True)
 
 
+@asynccontextmanager
+async def within(timeout_s: float | None, sentence: str) -> AsyncIterator[None]:
+    """Wait no longer than that. The sentence says what did not come; who waited in vain changed nothing."""
+    if timeout_s is None:
+        yield
+        return
+    scope = asyncio.timeout(timeout_s)
+    try:
+        async with scope:
+            yield
+    except TimeoutError as error:
+        if scope.expired() and not error.args:
+            raise TimeoutError(f"{sentence} within {timeout_s:g} s. It goes on, and can be waited for again.") from None
+        raise
+
+
 async def is_stuck(row: RunRow) -> bool:
     """Can nobody but a person change it? A question, a signal or a pause is waited for: somebody may come."""
     return row.status in STUCK
@@ -69,7 +86,7 @@ class Watched:
         Example: `question = await run.question(timeout=60); await question.answer(True)`
         """
         status = Status.done
-        async with asyncio.timeout(limit_s(timeout, "Run.question(timeout=)")):
+        async with within(limit_s(timeout, "Run.question(timeout=)"), f"Run {self.id} asked nothing"):
             async for row, _ in changes(self._store, self.id):
                 status = row.status
                 if found := await self._store.questions(run_id=self.id, limit=1):

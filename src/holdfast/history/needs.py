@@ -46,7 +46,16 @@ class Needs:
         """Does nothing happen by itself within a minute, if ever?"""
         if self.goes_on:
             return False
-        return self.due_us is None or (bool(self.open) and self.due_us - now_us() > PATIENCE_S * 1_000_000)
+        return self.due_us is None or (bool(self.open) and self._is_due_late)
+
+    @property
+    def is_long_sleep(self) -> bool:
+        """Does it need nobody, and nothing happens within a minute all the same?"""
+        return not self.open and not self.goes_on and self._is_due_late
+
+    @property
+    def _is_due_late(self) -> bool:
+        return self.due_us is not None and self.due_us - now_us() > PATIENCE_S * 1_000_000
 
 
 async def needs_of(store: Store, row: RunRow) -> Needs:

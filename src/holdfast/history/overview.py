@@ -14,7 +14,7 @@ from holdfast.history.info import RunInfo, info_of
 from holdfast.history.pages import receipts, record_pages, timeline_pages
 from holdfast.history.receipts import Receipt
 from holdfast.history.timeline import Ahead, TimelineItem
-from holdfast.history.values import plain_note, plain_value
+from holdfast.history.values import ENDS_OF_OTHERS, plain_end, plain_note, plain_value
 from holdfast.journal.blobs import stored_text
 from holdfast.journal.blocks import source_in
 from holdfast.journal.tombstones import refuse_empty
@@ -181,4 +181,6 @@ def record_facts(record: Record) -> dict[str, Any]:
     """A record as it is stored, for JSON."""
     facts = {name: getattr(record, name) for name in Record.__annotations__}
     read = plain_note if record.kind in _OURS else plain_value
-    return {**facts, "args": read(record.args), "payload": read(record.payload), "hash": record.hash.hex()}
+    is_end = record.name in ENDS_OF_OTHERS and record.kind == Kind.done
+    payload = plain_end(record.payload) if is_end else read(record.payload)
+    return {**facts, "args": read(record.args), "payload": payload, "hash": record.hash.hex()}

@@ -42,5 +42,5 @@ class Replies:
         if how == _FINISHED:
             raise RunFinished(f"Run {self._run_id} was {text} before it replied to the interrupt.", status=text)
         if how == Kind.failed:
-            raise decode_error(text, ())
+            raise decode_error(text, None)
         return coder_for(Any).loads(text, what="the reply")

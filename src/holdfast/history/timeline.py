@@ -14,6 +14,7 @@ from holdfast.history.doubts import settlement_text
 from holdfast.history.facts import Facts, error_text, joined, note_of, object_in, short, superseded_in
 from holdfast.history.forks import origin_text
 from holdfast.history.receipts import downtime_s, unrecorded, unrecorded_text
+from holdfast.history.values import ENDS_OF_OTHERS, ends_of_others
 from holdfast.history.words import proof_text
 from holdfast.journal.blobs import blob_in
 from holdfast.model import OUTCOMES, Kind, NoteKind, QuestionRow, Record, RunRow, Status
@@ -259,6 +260,10 @@ def _wait_text(first: Record | None, end: Record | None, begins: str = "") -> st
         return f"by {note['by']}: {short(note.get('value'))}" if "by" in note else short(note.get("reply"))
     if end.kind == Kind.failed:
         return joined(question, error_text(note))
+    if end.name in ENDS_OF_OTHERS and end.kind == Kind.done and blob_in(end.payload) is None:
+        *_, status, ended_with = ends_of_others(end.payload) or ("", "")
+        is_value = status == Status.done and ended_with != "null"
+        return f"→ {short(ended_with)}" if is_value else joined(f"→ {status}", error_text(object_in(ended_with)))
     value = ""
     if end.kind == Kind.done and end.payload not in (None, "null"):
         size = (end.payload or "").rpartition(":")[2]

@@ -17,6 +17,9 @@ _MODES: Final[tuple[Literal["utf8", "base64"], ...]] = ("utf8", "base64")
 #: Where records of ours hold a value of the user's, as text.
 _TEXTS: Final = frozenset({"show", "draft", "value", "reply", "error"})
 
+#: How another run ended (`Run.result`), and what it replied (`Run.interrupt`): words, and last a value as text.
+ENDS_OF_OTHERS: Final = frozenset({"hf:result", "hf:reply"})
+
 
 def jsonable(value: Any) -> Any:
     """A value as JSON has it: a list for a tuple, text for a date; what JSON does not know is shown as text."""
@@ -53,6 +56,18 @@ def plain_text(stored: str) -> str:
     if '{"$' not in stored:
         return stored
     return json.dumps(plain_value(stored), ensure_ascii=False, separators=(",", ":"))
+
+
+def ends_of_others(stored: str | None) -> list[str]:
+    """The texts that tell of the end of another run; none if they cannot be read, or are kept elsewhere."""
+    found = plain_value(stored)
+    return found if isinstance(found, list) and all(isinstance(each, str) for each in found) else []
+
+
+def plain_end(stored: str | None) -> Any:
+    """The same as plain JSON."""
+    *words, value = ends_of_others(stored) or [""]
+    return [*words, plain_value(value)] if words else plain_value(stored)
 
 
 def plain_note(stored: str | None) -> Any:

@@ -6,6 +6,8 @@ so it is looked up in the source: a place that makes such a call without `await`
 call that was meant to be awaited, and was not because of an exception, has no such place; Python warns of it as ever.
 
 What the garbage collector drops may be of any run, and is told to none.
+
+A call that the agent returns (`return search(…)`) is not dropped: it is found in what could not be stored.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ import linecache
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from types import CodeType, FrameType
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from types import CodeType, CoroutineType, FrameType
 from typing import Any
 
 from holdfast.base.tracebacks import PACKAGE
@@ -27,6 +29,7 @@ from holdfast.running.scopes import Scope, current_scope
 
 _ASYNCIO = os.path.dirname(asyncio.__file__)
 _VERBS = frozenset({"ask", "emit", "guard", "plan", "race", "receive", "resume", "sleep", "start"})
+_DEPTH = 4  # how far into a value is looked for calls
 _METHOD = "entry"  # what `acts` makes of a method
 #: Who awaits what it is given, or keeps it for somebody who does.
 _TAKERS = frozenset(
@@ -56,8 +59,13 @@ def install() -> None:
         return
 
     def tell(coro: Any) -> None:
-        if not tell_run(_name_of(coro)):
+        if tell_run(_name_of(coro)):
+            return
+        if coro.cr_origin is not None:
             warned(coro)
+        else:  # as Python says it: at the line that drops it, which is not this one
+            said = f"coroutine '{coro.__qualname__}' was never awaited"
+            warnings.warn(said, RuntimeWarning, stacklevel=2, source=coro)
 
     gc.callbacks.append(_collecting)
     warnings._warn_unawaited_coroutine = tell  # type: ignore[attr-defined]
@@ -73,11 +81,39 @@ def tell_run(name: str) -> bool:
         return False
     places = _places(name.rpartition(".")[2], run.host.agents[run.journal.row.agent].fn.__code__)
     if places:
-        run.life.forget(
-            f"Run {run.id}: {name}(…) was called and not awaited ({' or '.join(places)}), so it never happened. "
-            f"Write `await {name}(…)`."
-        )
+        run.life.forget(_told(run.id, name, places))
     return bool(places)
+
+
+def told_of_returned(run_id: str, value: Any, agent: Callable[..., Any]) -> str:
+    """What to tell of calls in what an agent returned, which nobody awaits any more; empty if there are none."""
+    calls = list(_calls_in(value))
+    for each in calls:
+        each.close()  # else Python warns of it too
+    if not calls:
+        return ""
+    first: Any = calls[0]
+    name = (_name_of(first) if isinstance(first, CoroutineType) else "") or str(first.__name__)
+    code = getattr(agent, "__code__", None)  # a partial has none
+    if code is None:
+        return _told(run_id, name, [])
+    in_agent = {line for _, _, line in code.co_lines() if line}
+    made = _made(code.co_filename, name.rpartition(".")[2])
+    lines = [call.lineno for call, parents in made if not isinstance(parents[call], ast.Await)]
+    return _told(run_id, name, [f"{code.co_filename}:{line}" for line in lines if line in in_agent])
+
+
+def _calls_in(value: Any, depth: int = 0) -> Iterator[Coroutine[Any, Any, Any]]:
+    if isinstance(value, Coroutine):
+        yield value
+    elif depth < _DEPTH and isinstance(value, list | tuple | set | frozenset | Mapping):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _calls_in(each, depth + 1)
+
+
+def _told(run_id: str, name: str, places: list[str]) -> str:
+    where = f" ({' or '.join(places)})" if places else ""
+    return f"Run {run_id}: {name}(…) was called and not awaited{where}, so it never happened. Write `await {name}(…)`."
 
 
 def _name_of(coro: Any) -> str:
@@ -128,6 +164,13 @@ def _frames() -> Iterator[FrameType]:
 
 def _calls(file: str, name: str) -> Iterator[tuple[int, int, bool, bool]]:
     """First and last line of each call of a name in a file; does nobody await it, and does a variable keep it?"""
+    for node, parents in _made(file, name):
+        is_kept = isinstance(parents[node], ast.Assign | ast.AnnAssign)
+        yield node.lineno, node.end_lineno or node.lineno, _is_forgotten(node, parents), is_kept
+
+
+def _made(file: str, name: str) -> Iterator[tuple[ast.Call, dict[ast.AST, ast.AST]]]:
+    """Each call of a name in a file, and in what everything there stands."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
@@ -135,8 +178,7 @@ def _calls(file: str, name: str) -> Iterator[tuple[int, int, bool, bool]]:
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node) == name:
-            is_kept = isinstance(parents[node], ast.Assign | ast.AnnAssign)
-            yield node.lineno, node.end_lineno or node.lineno, _is_forgotten(node, parents), is_kept
+            yield node, parents
 
 
 def _called(call: ast.Call) -> str:

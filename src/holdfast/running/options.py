@@ -115,6 +115,10 @@ def explicit_key(key: str) -> str:
 
 def checked_name(name: str | None, fn: Callable[..., Any]) -> str:
     """The name under which calls are recorded: `name=`, or the function's own; never its module."""
+    if not callable(fn):
+        raise UsageError(
+            f"A decorator of Holdfast takes a function, or options by their names: @hf.step(retries=3); got {fn!r}."
+        )
     chosen = name if name is not None else getattr(fn, "__name__", "")
     if not re.fullmatch(_NAME, chosen) or chosen.startswith("hf."):
         raise UsageError(

@@ -440,7 +440,7 @@ class _Sweep:
         if row.status is Status.done:
             result, said = self._call.agent.coder.loads(text, what="the result"), text
         elif row.status is Status.failed:
-            error = decode_error(text, ())
+            error = decode_error(text, None)
             said = f"{type(error).__name__}: {error}"
         said = said.replace(attempt.run_id, "RUN")
         with self._lock:

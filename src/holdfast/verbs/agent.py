@@ -159,6 +159,10 @@ class Call(Coroutine[Any, Any, R_co]):
         """The same, to be started with what was stored."""
         return Call._stored(self.agent, given)
 
+    @property
+    def __name__(self) -> str:
+        return self.agent.__name__
+
     def _durable_name(self) -> str:
         return self.agent.name
 

@@ -39,12 +39,12 @@ def reducer(fn: Callable[[Any, Any], Any], /) -> Agent[[Any], Any]:
                 raise hf.Stop(total)
             return total + event
     """
+    name = checked_name(None, fn)
     parameters = list(inspect.signature(fn).parameters)
     if len(parameters) != 2:
         raise UsageError(f"@hf.reducer takes a function of a state and an event; {fn.__name__} has {parameters}.")
     annotations = inspect.get_annotations(fn, eval_str=True)
     state_type, event_type = annotations.get(parameters[0], Any), annotations.get(parameters[1], Any)
-    name = checked_name(None, fn)
     signal: Signal[Any] = Signal(EVENT, event_type)
 
     async def reduce(state: Any, event: Any) -> Any:

@@ -13,13 +13,14 @@ from holdfast.codec import encode_error, message_of
 from holdfast.control import lifecycle
 from holdfast.control.mail import child_ended
 from holdfast.control.questions import withdraw_questions
-from holdfast.errors import CorruptJournal, HoldfastError, StoreError
+from holdfast.errors import CorruptJournal, HoldfastError, StoreError, UsageError
 from holdfast.journal.mismatches import mismatch
 from holdfast.journal.replay import undo_key
 from holdfast.model import Applied, Kind, MailKind, NoteKind, Record, RunId, RunRow, Status
 from holdfast.model.diagnoses import Cause, OverBudget, Trouble
 from holdfast.model.reasons import Blocked, HandedOver, Paused, Tried
 from holdfast.running.context import RunContext
+from holdfast.running.forgotten import told_of_returned
 from holdfast.running.host import Host, Parent
 from holdfast.running.leftovers import without_settled
 from holdfast.running.raising import raised
@@ -146,7 +147,8 @@ class Ending:
             self._run.journal.check_size(payload, f"the result of {self._agent.name}")
             return Status.done, payload, None
         except HoldfastError as error:
-            return Status.failed, encode_error(error), "[]"
+            forgotten = told_of_returned(self._run.id, value, self._agent.fn)
+            return Status.failed, encode_error(UsageError(forgotten) if forgotten else error), "[]"
 
     async def _end(self, status: Status, payload: str | None, keys: str | None) -> None:
         run, journal = self._run, self._run.journal

@@ -11,6 +11,7 @@ from holdfast.base.data import brisk
 from holdfast.base.ids import new_run_ids
 from holdfast.codec import Input
 from holdfast.codec.fastjson import decode, encode
+from holdfast.control.filters import as_tags
 from holdfast.errors import ConflictingStart, UsageError
 from holdfast.journal.blobs import spilled, stored_text
 from holdfast.journal.chain import draft, first_hash, linked, seal_row
@@ -118,7 +119,7 @@ class NewRun:
                 "version": self.version,
                 "code": self.code,
                 "parent": self.parent_id,
-                "tags": dict(self.tags),
+                "tags": checked_tags(self.tags) if self.tags else {},
                 "defaults": list(self.defaults),
                 **({} if self.outside is None else {"outside": self.outside}),
                 **({BUDGETS: list(self.budgets)} if self.budgets else {}),
@@ -169,7 +170,7 @@ class NewRun:
         """What the row says of it from the start, and for good: lists read rows, and no journals."""
         summary: dict[str, Any] = {UNBEGUN: True} if self.place.is_paused else {}
         if self.tags:
-            summary[TAGS] = checked_tags(self.tags)
+            summary[TAGS] = dict(self.tags)
         if self.scheduled_at is not None:
             summary[SCHEDULED_AT] = self.scheduled_at
         if self.budgets:
@@ -212,7 +213,7 @@ def checked_key(value: str) -> str:
 
 
 def checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    if len(tags) > _MOST_TAGS:
+    if len(as_tags(tags)) > _MOST_TAGS:
         raise UsageError(f"tags= takes at most {_MOST_TAGS}; got {len(tags)}.")
     for name, value in tags.items():
         for each in (name, value):

@@ -16,7 +16,7 @@ from holdfast.cli.lists import line_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import known_agents
 from holdfast.cli.stores import check_exists, with_store
-from holdfast.cli.text import clean, paint, to_json
+from holdfast.cli.text import clean, folded, paint, to_json
 from holdfast.history.words import count
 from holdfast.store.contract import Store
 from holdfast.worker.checking import forecasts
@@ -107,9 +107,7 @@ def _show(setup: Setup, found: Sequence[Forecast], unknown: Counter[str]) -> Non
             print(f"  {clean(line)}")
     if unknown:
         names = ", ".join(f"{name} ({number})" for name, number in unknown.most_common())
-        print(
-            clean(f"Not looked at, since these files do not have their agents: {names}.", one_line=True),
-            file=sys.stderr,
-        )
+        said = clean(f"Not looked at, since these files do not have their agents: {names}.", one_line=True)
+        print(folded(said, sys.stderr), file=sys.stderr)
     good = sum(each.prospect is Prospect.goes_on for each in found)
     print(f"{count(len(found), 'run')} looked at, {good} would go on.", file=sys.stderr)

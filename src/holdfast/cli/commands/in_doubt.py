@@ -10,7 +10,7 @@ from holdfast.base.clock import as_time, now_us
 from holdfast.base.hints import resume_hint
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
-from holdfast.cli.text import clean, paint, shorten, to_json, wrapped
+from holdfast.cli.text import clean, folded, paint, shorten, to_json, wrapped
 from holdfast.history.doubts import DoubtInfo, all_doubts, doubts_of, ways_to_settle
 from holdfast.history.lookup import find
 from holdfast.history.overview import doubt_facts
@@ -49,7 +49,7 @@ def in_doubt_command(setup: Setup, run: str | None) -> int:
         else:
             print(_line(doubt))
     if not doubts:
-        print(clean(f"Nothing is in doubt.{more}"), file=sys.stderr)
+        print(folded(clean(f"Nothing is in doubt.{more}"), sys.stderr), file=sys.stderr)
     return 0
 
 

@@ -17,7 +17,7 @@ from holdfast.cli.inputs import parse_json
 from holdfast.cli.prompts import confirm
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
-from holdfast.cli.text import clean, to_json
+from holdfast.cli.text import clean, folded, to_json
 from holdfast.codec import coder_for, encode_error
 from holdfast.errors import AlreadySettled, StepError
 from holdfast.history.lookup import find
@@ -76,7 +76,7 @@ def resolve_command(
     else:
         print(clean(f"{chosen} of run {run_id}: {words}."))
         now = "" if setup.served else f", or now: {resume_hint(run_id, source)}"
-        print(f"The run goes on when a worker takes it up{now}", file=sys.stderr)
+        print(folded(f"The run goes on when a worker takes it up{now}", sys.stderr), file=sys.stderr)
     return 0
 
 

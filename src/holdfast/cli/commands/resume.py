@@ -216,7 +216,8 @@ def execute_here(
             row = await find(executor.store, wanted)
             run = executor.handle(row.id, row.thread_id)
             if not row.status.is_final or retry:
-                _check_agent(row, agents, sources, project, source_in(await executor.store.records(row.id)))
+                last = source_in(await executor.store.records(row.id))
+                _check_agent(row, agents, sources, project, _with_code(row.id, last, retry=retry))
             attempt.started(run)
             if retry and row.status in (Status.failed, Status.cancelled):
                 await run.retry(note=note, by=by)
@@ -243,14 +244,19 @@ def _sorted_out(given: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return runs, sources
 
 
-def _check_agent(row: RunRow, agents: Found, sources: list[str], project: Project, last: str | None) -> None:
+def _with_code(run_id: str, last: str | None, *, retry: bool) -> str:
+    """The same command with a file, for who gave none."""
+    known = "It was last executed from this one: " if last is not None else "Like this: "
+    return known + resume_hint(run_id, last, options=("--retry",) if retry else ())
+
+
+def _check_agent(row: RunRow, agents: Found, sources: list[str], project: Project, like: str) -> None:
     if row.agent not in agents:
         has = f"has {', '.join(agents)}" if agents else "was not given"
         ignored = f" ({project.ignored})" if project.ignored else ""
-        known = "It was last executed from this one: " if last is not None else "Like this: "
         raise Failure(
             f"Run {row.id} is of agent {row.agent!r}; its code {has}{ignored}. Give the file (or --app, HOLDFAST_APP). "
-            f"{known}{resume_hint(row.id, last)}",
+            f"{like}",
             USAGE,
         )
     for each in sources:

@@ -10,7 +10,7 @@ import click
 from holdfast.cli.failure import INTEGRITY, OK
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
-from holdfast.cli.text import LOST, SHAPES, clean, pad, paint, shorten, to_json, wrapped
+from holdfast.cli.text import LOST, SHAPES, clean, folded, pad, paint, shorten, to_json, wrapped
 from holdfast.cli.timeline import painted, timeline_lines
 from holdfast.history.doubts import ways_to_settle
 from holdfast.history.info import info_of
@@ -95,7 +95,7 @@ async def _print_lines(store: Store, run: str, *, after: int, limit: int | None)
         if left <= 0:
             break
     if row.status is Status.blocked:
-        print("\n".join(map(clean, told(row.id, row.reason))), file=sys.stderr)
+        print(folded("\n".join(map(clean, told(row.id, row.reason))), sys.stderr), file=sys.stderr)
     return _verified(verification)
 
 
@@ -126,7 +126,7 @@ def _print_table(shown: Overview, has_color: bool, columns: int) -> None:
         for text in lines:
             print(wrapped(text, columns - 1, indent=2) if "holdfast" not in text else text)
     for text in _next_lines(shown):
-        print(paint(text, "bold", has_color))
+        print(paint(folded(text, sys.stdout), "bold", has_color))
 
 
 def _header(shown: Overview, has_color: bool) -> str:
