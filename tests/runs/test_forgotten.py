@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,9 +183,15 @@ async def as_an_argument() -> list[str]:
     return await search(search("b"))  # type: ignore[arg-type]
 
 
+# The traceback keeps the call until the garbage is collected: Python warns of it then.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_a_call_that_is_given_to_a_call_is_named(tmp_path: Path) -> None:
-    with pytest.raises(hf.RunFailed, match=r"It is a call that was not awaited: write `await search\(…\)`\.$"):
+    with pytest.raises(
+        hf.RunFailed, match=r"It is a call that was not awaited: write `await search\(…\)`\.$"
+    ) as caught:
         hf.run(as_an_argument(), url=tmp_path / "s.db")
+    del caught
+    gc.collect()
 
 
 @hf.agent
@@ -208,6 +215,29 @@ def test_a_call_in_a_variable_of_a_helper_is_one_of_those_that_are_named(tmp_pat
         f"Run r failed: UsageError: Run r: search(…) was called and not awaited ({places}), so it never happened. "
         "Write `await search(…)`."
     )
+
+
+def test_a_call_that_is_dropped_while_another_thread_collects_garbage_is_told(tmp_path: Path) -> None:
+    found, told = threading.Event(), threading.Event()
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            found.set()
+            told.wait(60)
+
+    forgotten.install()
+    Garbage()
+    collector = threading.Thread(target=gc.collect)
+    collector.start()
+    try:
+        assert found.wait(60)
+        assert "was called and not awaited" in failure_of(in_a_variable, tmp_path)
+    finally:
+        told.set()
+        collector.join()
 
 
 # what is no mistake

@@ -20,6 +20,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from threading import get_ident
 from types import CodeType, CoroutineType, FrameType
 from typing import Any
 
@@ -39,12 +40,16 @@ _TAKERS = frozenset(
 
 
 class _Collecting:
-    """Is the garbage collector at work?"""
+    """Is the garbage collector at work, in this thread? Others go on meanwhile, and drop calls of their own."""
 
-    now = False
+    thread = 0
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        self.now = phase == "start"
+        self.thread = get_ident() if phase == "start" else 0
+
+    @property
+    def here(self) -> bool:
+        return self.thread == get_ident()
 
 
 _collecting = _Collecting()
@@ -74,7 +79,7 @@ def install() -> None:
 def tell_run(name: str) -> bool:
     """Have the run fail whose code has just dropped a call of `name`; False if none has forgotten it."""
     scope = current_scope()
-    if not name or _collecting.now or type(scope) is not Scope or scope.body is not None:
+    if not name or _collecting.here or type(scope) is not Scope or scope.body is not None:
         return False
     run = scope.run
     if run.life.dead or run.life.cancelled or run.life.ending or scope.cleans_up:
