@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 # More processes than cores: many tests wait (tests/lanes.py). What takes longest begins first (tests/conftest.py).
-PYTEST := python -m pytest --lanes 4
+PYTEST := python -m pytest --lanes 6
 # A stamp for this folder and this PYTHON: a copied tree must not run the code of the tree it was copied from.
 STAMP := $(VENV)/ready-$(shell printf '%s' "$(CURDIR) $(PYTHON)" | cksum | cut -d ' ' -f 1)
 

@@ -25,6 +25,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import struct
 import subprocess
@@ -49,8 +50,8 @@ from holdfast.control.filters import Filters
 from holdfast.model import TRANSITIONS, Status
 from holdfast.testing.processes import environment
 from tests.cli.commands import Commands
-from tests.forkserver import ForkServer
-from tests.scripts import Script
+from tests.forkserver import Forked, ForkServer, shared_forkserver
+from tests.scripts import Script, be_python
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
@@ -168,11 +169,18 @@ def test_what_is_cut_off_somewhere_else_is_alike() -> None:
 # a terminal
 
 
-class Terminal:
-    """Types commands as a person would, in one folder, and reads what the screen shows."""
+_SHELL = re.compile(r"[|&;<>$`*?~#]|\\\n")
 
-    def __init__(self, folder: Path) -> None:
+
+class Terminal:
+    """Types commands as a person would, in one folder, and reads what the screen shows.
+
+    Each is a new interpreter, or our own plain commands are forked from a process that has Holdfast imported.
+    """
+
+    def __init__(self, folder: Path, *, is_fresh: bool = False) -> None:
         self.folder = folder
+        self.is_fresh = is_fresh
         self.code = 0
         programs = folder.parent / f"{folder.name}-bin"
         programs.mkdir(exist_ok=True)
@@ -204,9 +212,7 @@ class Terminal:
             due, command = time.monotonic() + int(found[1]), f"exec {command[found.end() :]}"
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
-        process = subprocess.Popen(
-            ["bash", "-c", command], cwd=self.folder, env=self.environment, stdin=theirs, stdout=theirs, stderr=theirs
-        )
+        process = self._begin(command, theirs)
         os.close(theirs)
         screen = b""
         with contextlib.suppress(OSError):  # how the end of a terminal is told
@@ -229,6 +235,26 @@ class Terminal:
             process.kill()
         self.code = code if code >= 0 else 128 - code
         return self._shown(screen.decode()) + ("Killed\n" if self.code == 137 else "")
+
+    def _begin(self, command: str, terminal: int) -> subprocess.Popen[bytes] | Forked:
+        words = [] if self.is_fresh or _SHELL.search(command) else shlex.split(command)
+        match words:
+            case ["holdfast", *rest]:
+                words = ["-m", "holdfast", *rest]
+            case ["python", file, *rest] if not file.startswith("-"):
+                words = [file, *rest]
+            case _:
+                return subprocess.Popen(
+                    ["bash", "-c", command],
+                    cwd=self.folder,
+                    env=self.environment,
+                    stdin=terminal,
+                    stdout=terminal,
+                    stderr=terminal,
+                )
+        return shared_forkserver().start(
+            be_python, streams=[terminal] * 3, env=self.environment, only=True, folder=str(self.folder), words=words
+        )
 
     def _shown(self, screen: str) -> str:
         lines = [line.rpartition("\r\x1b[K")[2].rstrip() for line in screen.replace("\r\n", "\n").split("\n")]
@@ -260,7 +286,7 @@ class Page:
     def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
         self.folder = folder
-        self.terminal = Terminal(folder)
+        self.terminal = Terminal(folder, is_fresh=path.name == "README.md")  # what a newcomer types
         self.module = types.ModuleType("__main__")
         self.namespace: dict[str, Any] = vars(self.module)
         self.printed = ""
@@ -358,7 +384,7 @@ def test_an_example_runs_and_runs_again(path: Path, tmp_path: Path) -> None:
     """As its docstring says: the second time everything comes from the journal."""
     folder = tmp_path / "example"
     folder.mkdir()
-    terminal = Terminal(folder)
+    terminal = Terminal(folder, is_fresh=True)
     first = terminal.type(f"python {path}")
     assert terminal.code == 0, first
     files = {file: file.read_bytes() for file in folder.iterdir() if file.is_file()}
