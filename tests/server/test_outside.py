@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hmac
 import json
 import time
 from pathlib import Path
@@ -18,9 +17,7 @@ from holdfast.server.security.hooks import Hooks
 from holdfast.server.security.links import Link, Links
 from tests.server.agents import echo
 from tests.server.scene import BASE, Scene, played
-
-SECRET = b"0123456789abcdef0123456789abcdef"
-SHARED = "whsec_" + base64.b64encode(SECRET).decode()
+from tests.server.signing import SECRET, SHARED, signed
 
 
 class Stranger:
@@ -105,17 +102,14 @@ def test_a_link_that_was_altered_opens_nothing(tmp_path: Path) -> None:
         mallory = Stranger(scene)
         tries = [(await mallory.posts(f"/q/{question['id']}", {"key": "x"}))[0] for _ in range(12)]
         assert tries == [403] * 10 + [429] * 2
+        status, shown = await mallory.posts(f"/q/{other['id']}", {"key": other_key})
+        assert (status, shown["prompt"]) == (200, "Pay 40 back to ada?"), (
+            "who has a key is not kept out by who has none"
+        )
         page = await mallory.gets(f"/q/{other['id']}")
         assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
 
     played(tmp_path, play)
-
-
-def signed(body: bytes, mark: str, *, at: int | None = None, secret: bytes = SECRET) -> dict[str, str]:
-    when = str(int(time.time()) if at is None else at)
-    mac = hmac.digest(secret, f"{mark}.{when}.".encode() + body, "sha256")
-    signature = f"v1,AAAA v1,{base64.b64encode(mac).decode()}"
-    return {"webhook-id": mark, "webhook-timestamp": when, "webhook-signature": signature}
 
 
 def test_a_signed_delivery_starts_one_run_and_any_other_nothing(tmp_path: Path) -> None:
@@ -130,10 +124,10 @@ def test_a_signed_delivery_starts_one_run_and_any_other_nothing(tmp_path: Path) 
         await scene.app.on("paid", echo, name="ship")
         number = 0
 
-        async def deliver(body: bytes, headers: dict[str, str], name: str = "shop") -> int:
+        async def deliver(body: bytes, headers: dict[str, str], name: str = "shop", peer: str = "") -> int:
             nonlocal number
             number += 1
-            transport = httpx.ASGITransport(app=scene.api, client=(f"10.1.0.{number}", 1))
+            transport = httpx.ASGITransport(app=scene.api, client=(peer or f"10.1.0.{number}", 1))
             async with httpx.AsyncClient(transport=transport, base_url=BASE) as shop:
                 return (await shop.post(f"/hooks/{name}", content=body, headers=headers)).status_code
 
@@ -158,6 +152,9 @@ def test_a_signed_delivery_starts_one_run_and_any_other_nothing(tmp_path: Path) 
         assert await deliver(b'"order  7"', good) == 401, "another body"
         assert await deliver(body, good, "nobody") == 401
         assert await deliver(b"{", signed(b"{", "d5")) == 400
+        tries = [await deliver(body, {}, peer="10.1.1.1") for _ in range(12)]
+        assert tries == [401] * 10 + [429] * 2
+        assert await deliver(body, signed(body, "d1"), peer="10.1.1.1") == 202, "a proxy has one address for all"
         large = b'"' + b"x" * 1_100_000 + b'"'
         assert await deliver(large, signed(large, "d6")) == 413
         runs = (await scene.get("/runs?agent=echo"))["items"]

@@ -55,13 +55,15 @@ class Doors:
 
     @contextmanager
     def counted(self, headers: Mapping[str, str], peer: str) -> Iterator[None]:
-        """Somebody shows a key or a signature in the place of a token: who fails too often waits."""
-        of = self._access.proxies.peer_of(headers, peer)
-        if wait_s := self._failures.wait_s(of):
-            raise Problem("rate", headers={"retry-after": str(wait_s)})
+        """Somebody shows a key or a signature in the place of a token: who fails too often waits.
+
+        What is right is not kept out by others who fail from the same address: neither can be guessed.
+        """
         try:
             yield
         except Problem:
+            of = self._access.proxies.peer_of(headers, peer)
+            self._hold_off(of)
             self._failures.note(of)
             raise
 
@@ -79,13 +81,16 @@ class Doors:
         user: User | None = access.users.proven(token) if access.users is not None else None
         if user is None:
             counted = access.proxies.peer_of(headers, peer)
-            if wait_s := self._failures.wait_s(counted):
-                raise Problem("rate", headers={"retry-after": str(wait_s)})
+            self._hold_off(counted)  # before the look, which takes its time
             user = await access.users.check(token) if access.users is not None else None
             if user is None:
                 self._failures.note(counted)
                 raise _unknown("The token is not known.")
         return Person(user.name, user.role, Via.api, is_ambient=False), user.name
+
+    def _hold_off(self, peer: str) -> None:
+        if wait_s := self._failures.wait_s(peer):
+            raise Problem("rate", headers={"retry-after": str(wait_s)}) from None
 
     def _of_name(self, name: str) -> tuple[str, Role] | None:
         if name == _OWNER:
