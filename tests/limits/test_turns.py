@@ -12,6 +12,7 @@ import holdfast as hf
 from holdfast.control.plans import change_plan
 from holdfast.journal.checkpoints import Past
 from holdfast.model import RunId
+from tests.eventually import eventually
 from tests.workers import asked, until
 
 outside = ["one"]
@@ -59,6 +60,41 @@ def test_a_turn_begins_with_the_plan_and_what_guards_found_before_it(tmp_path: P
             assert [[each["now"] for each in receipt.gap] for receipt in await run.receipts()] == [["two"]]
 
     asyncio.run(story())
+
+
+@hf.agent
+async def lets_it_lie() -> list[str]:
+    todo = await hf.plan(["one"])
+    async for state in hf.turns({"n": 0}):
+        state["n"] += 1
+        await hf.ask("go on?")
+        if state["n"] == 3:
+            break
+    await todo.refresh()
+    return [item.text for item in todo.items]
+
+
+def test_what_somebody_changed_in_the_plan_turns_ago_is_not_lost_by_a_resume(tmp_path: Path) -> None:
+    """Each turn is taken up by a process of its own."""
+
+    async def turn(number: int) -> list[str] | None:
+        async with hf.connect(tmp_path / "a.db", agents=[lets_it_lie]) as app:
+            run = await app.start(lets_it_lie(), id="run")
+            (question,) = await asked(run)
+            if number == 1:
+                ops: list[dict[str, Any]] = [{"op": "add", "text": "new", "after": "1"}]
+                await change_plan(app._store, RunId("run"), ops, by="ann", note="")
+            await question.answer(True)
+            if number == 3:
+                return await run.result(timeout=60)
+            await eventually(lambda: is_asked_again(run, question.id))
+            await until(run, "waiting")
+            return None
+
+    async def is_asked_again(run: hf.Run[list[str]], before: str) -> bool:
+        return any(each.id != before for each in await run.questions())
+
+    assert [asyncio.run(turn(number)) for number in (1, 2, 3)] == [None, None, ["one", "new"]]
 
 
 @hf.step

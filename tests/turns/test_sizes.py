@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import holdfast as hf
 from holdfast.model import RunId
 from holdfast.testing.reading import read, read_run
+from tests.turns.many import make
 from tests.turns.stage import RUN, Stage, word
 
 SIZE = 2000
@@ -92,3 +95,18 @@ def test_on_postgresql_too(postgres_url: str) -> None:
     assert [each.path for each in stage.look(lambda run: run.diff(7, 8))] == ["[7]"]
     loaded = read(stage.url, lambda store: store.load_many([RunId(RUN)]))
     assert len(loaded[0].records) < 15
+
+
+def test_what_is_sent_ahead_is_not_stored_again_in_each_turn(tmp_path: Path) -> None:
+    """All signals come before the first turn is over: a checkpoint that lists them has as much in each turn."""
+    lengths = {}
+    for turns in (200, 800):
+        url = str(tmp_path / f"{turns}.db")
+        asyncio.run(make(url, turns))
+        with apsw.Connection(url, flags=apsw.SQLITE_OPEN_READONLY) as store:
+            ((most, count),) = store.execute(
+                "SELECT max(length(payload)), count(*) FROM records WHERE kind = 'checkpoint'"
+            )
+        lengths[turns] = most
+        assert count == turns + 1
+    assert lengths[800] <= lengths[200] + 20, lengths

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.base.data import brisk
+from holdfast.base.numbers import Numbers
 from holdfast.codec.fastjson import encode
 from holdfast.model import Kind, Record
 
 #: The name of the record; the journal's own, as all that begins so.
 TURN: Final = "hf:turn"
 _MARK: Final = "@"
+_NONE: Final = Numbers()
 
 
 def turn_path(turn: int) -> str:
@@ -41,7 +43,7 @@ class Past:
     """What a checkpoint holds besides the state."""
 
     mail: int = 0  #: what was sent up to this number has been read
-    unread: tuple[int, ...] = ()  #: numbers of mail that was read and that nobody has taken: signals, interrupts
+    unread: Numbers = _NONE  #: numbers of mail that was read and that nobody has taken: signals, interrupts
     patches: tuple[str, ...] = ()  #: that turns have taken
     code: str = ""  #: the digest of the code that writes what follows, in the same claim
     tick: int = 0  #: the last one
@@ -59,7 +61,7 @@ class Past:
             return f'{{"code":"{self.code}","tick":{self.tick},"mail":{self.mail}}}'
         said: dict[str, Any] = {"code": self.code, "tick": self.tick, "mail": self.mail}
         if self.unread:
-            said["unread"] = list(self.unread)
+            said["unread"] = self.unread.plain()
         if self.patches:
             said["patches"] = list(self.patches)
         if self.told:
@@ -82,7 +84,7 @@ class Past:
         said: dict[str, Any] = json.loads(checkpoint.payload or "{}")
         return cls(
             mail=said.get("mail", 0),
-            unread=tuple(said.get("unread", ())),
+            unread=Numbers.of(said.get("unread", ())),
             patches=tuple(said.get("patches", ())),
             code=said.get("code", ""),
             tick=said.get("tick", 0),

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from holdfast.base.data import brisk, data
 from holdfast.base.hints import hint
+from holdfast.base.numbers import Numbers
 from holdfast.codec.fastjson import decode, encode
 from holdfast.errors import UsageError
 from holdfast.journal.chain import Draft, draft, first_hash, linked
@@ -260,7 +261,7 @@ def drafts_of(
     for r in part.records:
         kind, args, payload = r.kind, r.args, r.payload
         if kind == Kind.checkpoint:
-            payload = replace(Past.read(r), mail=mail, unread=(), cancel=None).text()
+            payload = replace(Past.read(r), mail=mail, unread=Numbers(), cancel=None).text()
             args = args if state is None else state
         elif r.key in changes and last[r.key] == r.seq:
             kind, payload = Kind.done, changes[r.key]

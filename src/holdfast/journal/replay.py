@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.base.numbers import Numbers
 from holdfast.journal.checkpoints import Past, turn_path, without_turn
 from holdfast.journal.claims import claim_in, without_origin
 from holdfast.journal.evidence import KEPT
@@ -172,7 +173,7 @@ class Replay:
         self.turn = turn  #: that the journal ends in; from the loop on, the one that the run is in
         self.checkpoint: Record | None = None  #: at its head
         self._read_up_to = 0  # mail that is not in the journal any more
-        self._unread: frozenset[int] = frozenset()
+        self._unread = Numbers()
         self._moved: dict[tuple[str, str], Entry] = {}  # effects of the prologue that the code does not make any more
         self.patches = Patches()
         self.patches.is_closed = turn > 0
@@ -261,7 +262,7 @@ class Replay:
         self.told |= set(past.told)
         self.last_tick = max(self.last_tick, past.tick)
         self.cancel = past.cancel
-        self._unread = frozenset(past.unread)
+        self._unread = past.unread
         self.plan = past.plan
         self.workspaces.begin(past.workspaces or {})
         self.outside.see(record.seq, past.outside or {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from holdfast.base.numbers import Numbers
 from holdfast.journal.replay import Replay
 from holdfast.model import Mail, WaitKind
 from holdfast.running.waits import Waits
@@ -22,8 +23,8 @@ class Inbox:
         self._decided: dict[int, Mail] = {}  # given to a wait before, in case the code gives it up now
         self._ended_children: set[str] = set()
         self._plan_changes: list[Mail] = []
-        self._interrupts: set[int] = set()  # numbers of messages whose handlers have not begun
         self.seen = 0  #: the number of the last mail that was read
+        self.untaken = Numbers()  #: of mail that was read, and that the run is yet to act on
 
     # verdicts
 
@@ -55,13 +56,18 @@ class Inbox:
         """A signal arrived: it goes to whoever waits for it longest, or waits itself."""
         if not self._waits.end_first(WaitKind.signal, mail.key, mail):
             self._signals.setdefault(mail.key, deque()).append(mail)
+            self.untaken.add(mail.number)
 
     def next_signal(self, name: str) -> Mail | None:
-        waiting = self._signals.get(name)
-        return waiting.popleft() if waiting else None
+        if not (waiting := self._signals.get(name)):
+            return None
+        mail = waiting.popleft()
+        self.untaken.discard(mail.number)
+        return mail
 
     def return_signal(self, mail: Mail) -> None:
         """Nobody has seen it: it is the next one again."""
+        self.untaken.add(mail.number)
         waiting = self._signals.setdefault(mail.key, deque())
         if not waiting or mail.number < waiting[0].number:
             waiting.appendleft(mail)
@@ -85,35 +91,30 @@ class Inbox:
     def planned(self, mail: Mail) -> None:
         """A person changed the run's plan: the next call of the plan takes it."""
         self._plan_changes.append(mail)
+        self.untaken.add(mail.number)
 
     def take_plan_changes(self) -> list[Mail]:
         """In the order in which they were accepted."""
         taken, self._plan_changes = self._plan_changes, []
+        for mail in taken:
+            self.untaken.discard(mail.number)
         return taken
 
     # interrupts
 
     def interrupted(self, number: int) -> None:
         """A message came that is to be handled."""
-        self._interrupts.add(number)
+        self.untaken.add(number)
 
     def handling(self, number: int) -> None:
         """A record says that its handler begins."""
-        self._interrupts.discard(number)
+        self.untaken.discard(number)
 
     # turns
 
     def read_up_to(self, number: int) -> None:
         """Mail up to this number was read."""
         self.seen = number
-
-    @property
-    def untaken(self) -> tuple[int, ...]:
-        """The numbers of mail that was read, and that the run is yet to act on."""
-        if not self._signals and not self._interrupts:
-            return ()
-        signals = (mail.number for waiting in self._signals.values() for mail in waiting)
-        return tuple(sorted([*signals, *self._interrupts, *(mail.number for mail in self._plan_changes)]))
 
     def begin_turn(self) -> None:
         """What was told of calls that have ended is of no use any more."""

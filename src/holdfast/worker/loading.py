@@ -90,6 +90,6 @@ class Loading:
         check_records(row, records)
         checkpoint = checkpoint_in(records, row.turn) if row.turn else None
         if checkpoint is not None and (unread := Past.read(checkpoint).unread):
-            mail = [*await self._store.mail_of_numbers(row.id, unread), *mail]
+            mail = [*await self._store.mail_of_numbers(row.id, list(unread)), *mail]
         named = {name for r in records for text in (r.payload, r.args) if (name := blob_in(text)) is not None}
         return LoadedRun(row, records, await read_texts(self._store, row.id, named), mail)
