@@ -197,6 +197,33 @@ def test_tasks_that_clean_up_makes_are_begun(tmp_path: Path) -> None:
 
 
 @hf.agent
+async def is_cancelled_between_tasks(made: str) -> list[str]:
+    inner = asyncio.current_task()
+    assert inner is not None
+    inner.cancel()
+    tasks = []
+    try:
+        await hf.sleep(1000)
+    except asyncio.CancelledError:
+        for thing in reversed(cleaning.THINGS):
+            task = asyncio.create_task(cleaning.release(thing) if made == "call" else branch_that_releases(thing))
+            task.add_done_callback(lambda _: inner.cancel())  # it has ended, and who awaits it is yet to hear of it
+            tasks.append(task)
+            await task
+    assert not any(task.cancel() for task in tasks[:-1])  # all have heard of their end
+    return undone()
+
+
+async def branch_that_releases(thing: str) -> None:
+    await cleaning.release(thing)
+
+
+@pytest.mark.parametrize("made", ["call", "branch"])
+def test_what_comes_between_two_tasks_of_clean_up_does_not_cut_it_off(tmp_path: Path, made: str) -> None:
+    assert hf.run(is_cancelled_between_tasks(made), id="r", url=str(tmp_path / "runs.db")) == UNDONE
+
+
+@hf.agent
 async def limits_its_clean_up(plain: bool) -> str:
     inner = asyncio.current_task()
     assert inner is not None

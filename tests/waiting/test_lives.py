@@ -17,7 +17,8 @@ def test_a_life_in_which_nobody_was_killed_is_reported(tmp_path: Path, forkserve
     async def drive(place: Scene, app: hf.Holdfast) -> object:
         count = 1 if place.folder.name == "undisturbed" else 0
         run = await app.start(agents.collect(count), id="r")
-        await run.send("number", 1)
+        if count:  # the other one may be over by now
+            await run.send("number", 1)
         return len(await run.result(timeout=60)) - count
 
     with pytest.raises(AssertionError) as caught:

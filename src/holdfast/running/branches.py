@@ -195,6 +195,35 @@ class _CleaningUp(_Contained[T]):
         return super().throw(kind, value, traceback)
 
 
+class _CleaningTask(asyncio.Task[Any]):
+    """The task of a branch that clean-up made.
+
+    What cancels whoever awaits it cancels this one, and what the branch does keeps that. So whoever awaits it is not
+    cut off either in the turn in which it hears that this one has ended: it may have more to clean up.
+    """
+
+    _was_told = False
+    _is_over: Callable[[], bool]
+
+    @classmethod
+    def of(cls, is_over: Callable[[], bool], coro: Coroutine[Any, Any, Any], **options: Any) -> _CleaningTask:
+        """`is_over`: is the execution over?"""
+        task = cls(coro, loop=asyncio.get_running_loop(), **options)
+        task._is_over = is_over
+        task.add_done_callback(task._tell)
+        return task
+
+    def _tell(self, _: object) -> None:
+        self.get_loop().call_soon(self._told)  # by then all have heard of it
+
+    def _told(self) -> None:
+        self._was_told = True
+
+    def cancel(self, msg: Any = None) -> bool:
+        is_being_told = self.done() and not self._was_told and not self._is_over()
+        return is_being_told or super().cancel(msg)
+
+
 def _is_of_anyio(coro: Any) -> bool:
     """Does a task group of anyio make the task? It must know the task before that runs."""
     code = getattr(coro, "cr_code", None)
@@ -243,7 +272,11 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
         scope.creating(coro)
         run.activity.begin_line()  # before the task is made: an eager one runs at once
         try:
-            task = _make(loop, coro, set_scope(context, scope), options)
+            inside = set_scope(context, scope)
+            if scope.cleans_up and inner is None:
+                task: asyncio.Future[Any] = _CleaningTask.of(run.life.is_dead, coro, context=inside, **options)
+            else:
+                task = _make(loop, coro, inside, options)
         except BaseException:
             run.activity.end_line()
             raise
