@@ -6,11 +6,12 @@ from enum import Enum
 from typing import Final, Generic, TypeVar
 
 from holdfast.base.secrets import SECRETS
+from holdfast.codec.fastjson import quote
 from holdfast.codec.foreign import refuse
 from holdfast.codec.refusal import Refused, describe, type_name
 from holdfast.codec.shapes import Shape
 from holdfast.codec.tags import ATOMS
-from holdfast.codec.text import from_text, to_text
+from holdfast.codec.text import LARGE, from_text, to_text
 from holdfast.errors import Undecodable, Unserialisable
 
 T = TypeVar("T")
@@ -82,11 +83,16 @@ class ShapeCoder(Coder[T]):
         super().__init__(annotation)
         self.tags = shape.tags
         self._shape = shape
+        self._kinds = shape.kinds or frozenset()
 
     def dumps(self, value: T, *, what: str = "value") -> str:
         try:
-            self._shape.check(value)
-            text = to_text(value, refuse, known_plain=self._shape.proves_json)
+            if type(value) not in self._kinds:
+                self._shape.check(value)
+            if type(value) is str and len(value) <= LARGE:  # type: ignore[arg-type]
+                text = quote(value)  # type: ignore[arg-type]
+            else:
+                text = to_text(value, refuse, known_plain=self._shape.proves_json)
         except Refused as refused:
             raise refused.error(what) from None
         return unrevealed(text, what) if SECRETS.is_any else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
@@ -13,30 +13,30 @@ from holdfast.codec import MISSING, Coder, coder_for, coder_of
 from holdfast.control import lifecycle, signals
 from holdfast.control.actors import actor
 from holdfast.durations import Duration
-from holdfast.errors import UsageError
+from holdfast.errors import RunFinished, UsageError
 from holdfast.handle import forks
-from holdfast.handle.acts import durable, is_in_run, look, refused
+from holdfast.handle.acts import durable, is_in_run, look, refused, refused_following
+from holdfast.handle.awaiting import AwaitedEnd, is_stuck
 from holdfast.handle.decisions import InDoubt, Question
-from holdfast.handle.end import End, needs_human
 from holdfast.handle.here import Here, LocalExecution
-from holdfast.handle.watching import Watched, is_stuck, limit_s, within
+from holdfast.handle.watching import changes, limit_s, within
 from holdfast.history.artifacts import outputs_of
 from holdfast.history.checkpoints import CheckpointInfo, StateChange, checkpoints_of, difference_of, state_of
 from holdfast.history.doubts import doubts_of
 from holdfast.history.forks import ForkPlan
 from holdfast.history.info import RunInfo, info_of
 from holdfast.history.lookup import is_lost, journal_of, row_of
-from holdfast.history.needs import STUCK, Needs, needs_of
+from holdfast.history.needs import Needs
 from holdfast.history.pages import history
 from holdfast.history.receipts import Receipt, receipts_of
 from holdfast.history.replies import Replies
-from holdfast.history.results import end_of, states_of
+from holdfast.history.results import states_of
+from holdfast.history.streams import events
 from holdfast.history.timeline import TimelineItem
-from holdfast.journal.tombstones import is_elsewhere, refuse_elsewhere, refuse_empty
+from holdfast.journal.tombstones import refuse_empty
 from holdfast.journal.verification import Verification, verify
-from holdfast.model import QuestionRow, QuestionState, RunId, RunRow, Status, ThreadId
+from holdfast.model import QuestionRow, QuestionState, RunId, RunRow, Status, StreamEvent, ThreadId
 from holdfast.model.budgets import Budget
-from holdfast.model.reasons import Reason
 from holdfast.running.artifacts import Artifact
 from holdfast.store.contract import Store
 from holdfast.verbs.agent import Agent
@@ -46,11 +46,8 @@ from holdfast.verbs.signal import Signal
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
-_POLL_S = 0.05
-_NEEDING = frozenset({Status.waiting, Status.sleeping, Status.paused, Status.in_doubt})
 
-
-class Run(Watched, Generic[R_co]):
+class Run(Generic[R_co]):
     """A run, wherever it executes: look at it, wait for it, act on it.
 
     `token` ("run@thread") is all that another process needs to find it again.
@@ -59,15 +56,15 @@ class Run(Watched, Generic[R_co]):
     def __init__(self, store: Store, run_id: RunId, thread_id: ThreadId, *, here: Here | None) -> None:
         self._store = store
         self._here = here
-        self._agent: Agent[..., Any] | None = None  # that whoever holds this says it is of
         self.id = run_id
         self.thread_id = thread_id
+        self._end = AwaitedEnd(store, run_id, self.token, here=here)
 
     def _of(self, agent: Agent[..., Any] | None) -> Run[Any]:
         """The same, with an agent whose type its result has; whether it is of that agent shows when it is read."""
         if agent is not None and not isinstance(agent, Agent):
             raise UsageError(f"get() takes a token, and a function decorated with @hf.agent; got {agent!r}.")
-        self._agent = agent
+        self._end.agent = agent
         return self
 
     @property
@@ -186,52 +183,17 @@ class Run(Watched, Generic[R_co]):
         timeout_s = limit_s(timeout, "Run.result(timeout=)")
         if is_in_run():
             agent, status, text = await wait_end(self._store, self.id, timeout_s)
-            awaited: R_co = self._outcome(status, None, text, self._coder(agent))
+            awaited: R_co = self._end.read(agent, status, None, text)
             return awaited
         async with within(timeout_s, f"Run {self.id} did not come to its end"):
-            row, text = await self._wait_decided(is_stuck)
-        value: R_co = self._outcome(row.status, row.reason, text, self._coder(row.agent))
+            row, text = await self._end.decided(is_stuck)
+        value: R_co = self._end.read(row.agent, row.status, row.reason, text)
         return value
-
-    def _coder(self, agent_name: str) -> Coder[Any]:
-        agent = self._agent
-        if agent is None:
-            agent = self._here.agents.get(agent_name) if self._here is not None else None
-        elif agent.name != agent_name:
-            raise UsageError(f"Run {self.id} is of agent {agent_name!r}, not {agent.name!r}.")
-        return agent.coder if agent is not None else coder_for(Any)
 
     @look
     async def _ended(self, execution: LocalExecution | None) -> Callable[[Coder[Any]], Any] | None:
-        """The result of a run that has ended, to be read by a coder (or raised); `execution` was the last one here."""
-        if execution is not None and execution.error is None and execution.row.status.is_final:
-            row, text = execution.row, execution.outcome or "null"
-        else:
-            row = await self._row()
-            if not row.status.is_final:
-                return None
-            row, text = await end_of(self._store, self.id)
-        return lambda coder: self._outcome(row.status, row.reason, text, coder)
-
-    async def _wait_decided(self, leaves: Callable[[RunRow], Awaitable[bool]]) -> tuple[RunRow, str]:
-        """Wait until the run is over, or `leaves` says that it is not waited for; what it ended with, as JSON text."""
-        waited_s = 0.0
-        while True:
-            execution = self._here.local(self.id) if self._here is not None else None
-            if execution is not None:
-                await execution.wait_ended()
-                if execution.error is not None:
-                    raise execution.error
-                if execution.row.status.is_final:
-                    return execution.row, execution.outcome or "null"
-            row = await self._row()
-            if row.status.is_final:
-                return await end_of(self._store, self.id)
-            if await leaves(row):
-                refuse_elsewhere(row)
-                return row, "null"
-            await asyncio.sleep(min(_POLL_S + waited_s / 20, 0.5))
-            waited_s += _POLL_S
+        """The result if the run has ended, to be read by a coder (or raised); `execution` was the last one here."""
+        return await self._end.read_if_over(execution)
 
     @refused("use `await run.result()` there")
     async def _result_or_needs(
@@ -242,27 +204,45 @@ class Run(Watched, Generic[R_co]):
         It does not if something is due within a minute, or if whoever asks `stays`. `tell` hears what is needed
         whenever it is looked at.
         """
-        needs = Needs((), None, False)
-
-        async def leaves(row: RunRow) -> bool:
-            nonlocal needs
-            if row.status not in _NEEDING or is_elsewhere(row):
-                return row.status in STUCK or is_elsewhere(row)
-            needs = await needs_of(self._store, row)
-            tell(needs)
-            return not stays and needs.is_far
-
-        async with asyncio.timeout(limit_s(timeout, "Run._result_or_needs(timeout=)")):
-            row, text = await self._wait_decided(leaves)
-        if row.status in _NEEDING:
-            raise needs_human(self.id, self.token, needs)
-        value: R_co = self._outcome(row.status, row.reason, text, self._coder(row.agent))
+        timeout_s = limit_s(timeout, "Run._result_or_needs(timeout=)")
+        value: R_co = await self._end.result_or_needs(timeout_s, tell=tell, stays=stays)
         return value
 
-    def _outcome(self, status: Status, reason: Reason | None, text: str, coder: Coder[Any]) -> Any:
-        raised = self._here.raised if self._here is not None else None
-        end = End(self.id, self.token, status, reason, text, (raised or {}).get(self.id))
-        return end.read(coder)
+    @refused("use `await run.questions()`")
+    async def question(self, timeout: Duration | None = None) -> Question:
+        """Wait until the run asks a person something: the question that is open longest.
+
+        TimeoutError if it asks nothing in time, RunFinished if it is over and asks nothing any more.
+
+        Example: `question = await run.question(timeout=60); await question.answer(True)`
+        """
+        status = Status.done
+        async with within(limit_s(timeout, "Run.question(timeout=)"), f"Run {self.id} asked nothing"):
+            async for row, _ in changes(self._store, self.id):
+                status = row.status
+                if found := await self._store.questions(run_id=self.id, limit=1):
+                    return Question._of(self._store, found[0])
+        raise RunFinished(f"Run {self.id} is {status}; it asks nothing any more.", status=status)
+
+    @refused_following("use `await run.result()`")
+    async def watch(self) -> AsyncIterator[RunInfo]:
+        """How the run stands: now, and whenever that has changed, until it is over. Steps in between may be left out.
+
+        Example: `async for info in run.watch(): print(info.status, info.now)`
+        """
+        async for row, is_cut_off in changes(self._store, self.id):
+            yield info_of(row, is_lost=is_cut_off)
+
+    def stream(self, name: str = "output", *, offset: int | None = None) -> AsyncIterator[StreamEvent]:
+        """What bodies of the run write with `hf.stream(name)`: each event behind `offset` once, in order, to its end.
+
+        `offset` is the number of the last event that you have, 0 for all; without one it begins at the last reset.
+
+        Example: `async for event in run.stream(): print(event.text, end="", flush=True)`
+        """
+        if self._store.home is not None:
+            self._store.home.check("Run.stream()")
+        return events(self._store, self.id, name, offset=offset)
 
     # acting
 
@@ -491,7 +471,7 @@ class Run(Watched, Generic[R_co]):
         row = await forks.fork(self._store, self.id, wanted, by=by, note=note)
         if self._here is not None:
             self._here.started.add(row.id)
-        return Run(self._store, row.id, row.thread_id, here=self._here)._of(self._agent)
+        return Run(self._store, row.id, row.thread_id, here=self._here)._of(self._end.agent)
 
     def _executor(self) -> Here:
         if self._here is None or not self._here.executes:

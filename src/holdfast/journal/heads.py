@@ -12,23 +12,20 @@ class Heads:
     """Checkpoints that have no number yet."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, int]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
+        self.found: list[tuple[int, int]] = []  #: the place of each draft, and up to which number mail was read
 
     def add(self, place: int, mail: int) -> None:
         """The draft at this place is one; mail up to this number was read."""
-        self._found.append((place, mail))
+        self.found.append((place, mail))
 
     def taken(self) -> list[tuple[int, int]]:
         """Those that there are; there are none then."""
-        found, self._found = self._found, []
+        found, self.found = self.found, []
         return found
 
     def give_back(self, taken: list[tuple[int, int]], drafts: int) -> None:
         """So many drafts are drafts again, before those that were made since, and these heads among them."""
-        self._found = taken + [(place + drafts, mail) for place, mail in self._found]
+        self.found = taken + [(place + drafts, mail) for place, mail in self.found]
 
 
 def linked_turns(

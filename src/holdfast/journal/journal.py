@@ -241,9 +241,10 @@ class Journal:
     def _form_for_all(self) -> None:
         self._is_forming = False
         self._is_lone, self._asked = self._asked == 1, 0
-        if self._waiters.asks and self.thawed is None and not self.lost:
+        if self._waiters.unformed and self.thawed is None and not self.lost:
             self.flush(urgent=True)
-            self._waiters.number(self._head_seq)  # nothing was left to say: they wait for what is under way
+            if self._waiters.unformed:  # nothing was left to say: they wait for what is under way
+                self._waiters.number(self._head_seq)
             self._waiters.wake(self.durable_seq)
 
     async def _wait_durable(self, seq: int) -> None:
@@ -294,7 +295,7 @@ class Journal:
                 self.summary |= {} if cut is None else {CUT: cut}
             if self._drafts and not self._turn_scheduled:
                 self._schedule_turn()
-            if self._waiters.asks:
+            if self._waiters.unformed:
                 self._form_soon()
         return applied
 
@@ -414,7 +415,7 @@ class Journal:
             return None
         row, base_seq, base_hash = self.row, self._head_seq, self._head_hash
         turn = row.turn
-        if self._heads:
+        if self._heads.found:
             heads = self._heads.taken()
             records, cut = linked_turns(self._drafts, heads, row, head_seq=base_seq, head_hash=base_hash)
             self.summary[CUT] = cut.plain()
@@ -424,7 +425,8 @@ class Journal:
         self._drafts.clear()
         if records:
             self._head_seq, self._head_hash = records[-1].seq, records[-1].hash
-        self._waiters.number(self._head_seq)
+        if self._waiters.unformed:
+            self._waiters.number(self._head_seq)
         self.row = revised(
             row,
             updated_at=now_us(),

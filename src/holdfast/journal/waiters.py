@@ -15,13 +15,8 @@ class Waiters:
         self._loop = loop
         self._numbered: list[tuple[int, int, list[Waiter]]] = []  # a heap
         self._count = 0
-        self._unformed: list[Waiter] = []
+        self.unformed: list[Waiter] = []  #: who waits for a batch that is not formed
         self._is_abandoned = False
-
-    @property
-    def asks(self) -> bool:
-        """Does somebody wait for a batch that is not formed?"""
-        return bool(self._unformed)
 
     def until(self, seq: int) -> Waiter:
         """For what is to be on disk up to a record."""
@@ -32,14 +27,13 @@ class Waiters:
     def until_next(self) -> Waiter:
         """For the batch that is formed next."""
         waiter = self._new()
-        self._unformed.append(waiter)
+        self.unformed.append(waiter)
         return waiter
 
     def number(self, head_seq: int) -> None:
         """Those who asked for a batch wait for its last record."""
-        if self._unformed:
-            self._add(head_seq, self._unformed)
-            self._unformed = []
+        self._add(head_seq, self.unformed)
+        self.unformed = []
 
     def wake(self, durable_seq: int) -> None:
         numbered = self._numbered
@@ -51,10 +45,10 @@ class Waiters:
     def abandon(self) -> None:
         """Nothing more gets to the disk: whoever waits for it is torn down, now or soon."""
         self._is_abandoned = True
-        for waiters in (self._unformed, *(waiters for _, _, waiters in self._numbered)):
+        for waiters in (self.unformed, *(waiters for _, _, waiters in self._numbered)):
             for waiter in waiters:
                 waiter.cancel()
-        self._unformed.clear()
+        self.unformed.clear()
         self._numbered.clear()
 
     def _new(self) -> Waiter:

@@ -15,7 +15,7 @@ import apsw
 from holdfast.base import clock
 from holdfast.base.config import Settings, shared_group
 from holdfast.base.telemetry import warn
-from holdfast.errors import CorruptJournal, ForkedConnection, NoStore, StoreError, StoreReplaced, UsageError
+from holdfast.errors import CorruptJournal, NoStore, StoreError, StoreReplaced, UsageError
 from holdfast.model import RunId
 from holdfast.store import forks, migrate
 from holdfast.store.carrier import AcceptedMail
@@ -27,6 +27,7 @@ from holdfast.store.sqlite.files import (
     check_ours,
     close_quietly,
     distrust_schema,
+    in_forked_child,
     mark_as_ours,
     only_read,
     prepare_file,
@@ -267,10 +268,7 @@ class Database:
 
     def check_usable(self) -> None:
         if os.getpid() != self._pid:
-            raise ForkedConnection(
-                f"{self.path} was opened by process {self._pid}, and this is its forked child {os.getpid()}. "
-                "Connect again in the child, or fork before connecting."
-            )
+            raise in_forked_child(self.path, self._pid)
 
     def writable(self) -> Writer:
         self.check_usable()

@@ -77,6 +77,14 @@ def sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
+def in_forked_child(path: str, pid: int) -> ForkedConnection:
+    """The error of whoever uses, in another process, what this one opened."""
+    return ForkedConnection(
+        f"{path} was opened by process {pid}, and this is its forked child {os.getpid()}. "
+        "Connect again in the child, or fork before connecting."
+    )
+
+
 def check_not_inherited(path: str) -> None:
     """Raise ForkedConnection if an ancestor process had this file open when it forked."""
     status = os.stat(path)

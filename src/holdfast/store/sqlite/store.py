@@ -175,11 +175,11 @@ class SqliteStore:
 
     def submit(self, append: Append, acknowledge: Acknowledge, *, urgent: bool) -> None:
         # Everything queued is committed at once, so what is not urgent gains nothing from waiting here.
-        self._database.writable().submit(AppendOp(append, acknowledge))
+        (self._database.writer or self._database.writable()).submit(AppendOp(append, acknowledge))
 
     def commit_alone(self, append: Append, acknowledge: Acknowledge) -> bool:
         """On this thread, or declined: what cannot be committed here and now is the writer's thread's."""
-        if not self._database.writable().commit_alone(append):
+        if not (self._database.writer or self._database.writable()).commit_alone(append):
             return False
         acknowledge(_COMMITTED)
         return True

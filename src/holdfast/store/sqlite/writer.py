@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -35,7 +36,7 @@ from holdfast.store.forks import call_lock
 from holdfast.store.sqlite.apply import Transaction
 from holdfast.store.sqlite.batches import Way, apply
 from holdfast.store.sqlite.errors import SYSTEMIC, as_store_error, explain, is_full
-from holdfast.store.sqlite.files import close_quietly
+from holdfast.store.sqlite.files import close_quietly, in_forked_child
 from holdfast.store.sqlite.guard import Held
 from holdfast.store.sqlite.identity import Identity, LogState
 from holdfast.store.sqlite.marks import Mark
@@ -80,6 +81,7 @@ class Writer:
         self.trouble: str | None = None
         self.wal_pages = 0
         self._path = path
+        self._pid = os.getpid()
         self._connect = connect
         self._identity = identity
         self._held = held
@@ -103,12 +105,16 @@ class Writer:
     # called by others
 
     def submit(self, op: Op | SqliteUserTransaction) -> None:
+        if os.getpid() != self._pid:  # the thread that would commit it is not in this process
+            raise in_forked_child(self._path, self._pid)
         if self._closing.is_set():
             raise StoreError(f"{self._path} is closed.")
         self._queue.put(op)
 
     def commit_alone(self, append: Append) -> bool:
         """Commit an append, or a new run, here and now, or decline."""
+        if os.getpid() != self._pid:
+            raise in_forked_child(self._path, self._pid)
         if append.outgoing is not None:
             return False
         started = clock.monotonic_us()
