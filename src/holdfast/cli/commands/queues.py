@@ -10,6 +10,7 @@ from holdfast.app import Holdfast
 from holdfast.base.clock import as_time, now_us
 from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_defined, with_app
+from holdfast.cli.defined import act_on
 from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.groups import group
 from holdfast.cli.lists import Listed, show_list, stamp
@@ -91,12 +92,7 @@ def rate_text(rate: tuple[int, float] | None) -> str:
 @actor_options
 def pause_queue(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Start no more runs of a queue; those under way go on until they wait or end."""
-
-    async def work(app: Holdfast) -> None:
-        await app.pause_queue(name, by=by, note=note)
-
-    with_app(setup, work)
-    return _told(setup, name, "paused")
+    return act_on(setup, "queue", name, becomes="paused", act=lambda app: app.pause_queue(name, by=by, note=note))
 
 
 @queues_command.act("resume")
@@ -104,12 +100,7 @@ def pause_queue(setup: Setup, name: str, *, note: str, by: str) -> int:
 @actor_options
 def resume_queue(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Let a queue go on that is paused or held."""
-
-    async def work(app: Holdfast) -> None:
-        await app.resume_queue(name, by=by, note=note)
-
-    with_app(setup, work)
-    return _told(setup, name, "resumed")
+    return act_on(setup, "queue", name, becomes="resumed", act=lambda app: app.resume_queue(name, by=by, note=note))
 
 
 @queues_command.act("set")
@@ -175,8 +166,3 @@ def _rate(given: str | None) -> tuple[int, float] | None:
             f"--rate takes a number of starts and a time, like 10/60s or 100/m, or none; got {given!r}.", USAGE
         )
     return int(found[1]), seconds
-
-
-def _told(setup: Setup, name: str, what: str) -> int:
-    print(to_json({"name": name, "state": what}) if setup.is_json else clean(f"Queue {name} is {what}.", one_line=True))
-    return 0

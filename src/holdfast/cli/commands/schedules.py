@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,8 @@ from holdfast.automation.schedules.timetable import ScheduleInfo
 from holdfast.base.clock import as_time, now_us
 from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_defined, with_app
-from holdfast.cli.failure import NOT_FOUND, USAGE, Failure
+from holdfast.cli.defined import act_on, named
+from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.groups import group
 from holdfast.cli.lists import Listed, ago, show_list, stamp
 from holdfast.cli.prompts import confirm
@@ -92,23 +93,15 @@ def _listed(schedule: ScheduleInfo) -> Listed:
 
 
 async def _find(app: Holdfast, name: str) -> ScheduleInfo:
-    schedules = await app.schedules()
-    for schedule in schedules:
-        if schedule.name == name:
-            return schedule
-    known = ", ".join(schedule.name for schedule in schedules) or "none"
-    raise Failure(f"There is no schedule {name!r}; there are: {known}.", NOT_FOUND)
+    return named(await app.schedules(), "schedule", name)
 
 
-def _act(setup: Setup, name: str, what: str, act: Callable[[Holdfast], Any]) -> int:
+def _act(setup: Setup, name: str, becomes: str, act: Callable[[Holdfast], Awaitable[object]]) -> int:
     async def work(app: Holdfast) -> None:
         await _find(app, name)
         await act(app)
 
-    with_app(setup, work)
-    text = clean(f"Schedule {name} is {what}.", one_line=True)
-    print(to_json({"name": name, "state": what}) if setup.is_json else text)
-    return 0
+    return act_on(setup, "schedule", name, becomes=becomes, act=work)
 
 
 @schedules_command.act("pause")

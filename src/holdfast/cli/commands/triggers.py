@@ -14,11 +14,11 @@ from holdfast.automation.triggers.refused import RefusedStart
 from holdfast.base.clock import as_time, now_us
 from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import complete_defined, with_app
-from holdfast.cli.failure import NOT_FOUND, Failure
+from holdfast.cli.defined import act_on, named
 from holdfast.cli.groups import group
 from holdfast.cli.lists import Listed, ago, show_list, stamp
 from holdfast.cli.setup import Setup
-from holdfast.cli.text import clean, to_json
+from holdfast.cli.text import clean
 from holdfast.history.words import clock_time, count
 
 _NOTES = {
@@ -117,12 +117,7 @@ def _note_facts(note: TriggerNote) -> dict[str, Any]:
 @actor_options
 def pause_trigger(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Have a trigger start nothing until it is resumed."""
-
-    async def work(app: Holdfast) -> None:
-        await app.pause_trigger(name, by=by, note=note)
-
-    with_app(setup, work)
-    return _told(setup, name, "paused")
+    return act_on(setup, "trigger", name, becomes="paused", act=lambda app: app.pause_trigger(name, by=by, note=note))
 
 
 @triggers_command.act("resume")
@@ -130,12 +125,7 @@ def pause_trigger(setup: Setup, name: str, *, note: str, by: str) -> int:
 @actor_options
 def resume_trigger(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Have a paused trigger go on."""
-
-    async def work(app: Holdfast) -> None:
-        await app.resume_trigger(name, by=by, note=note)
-
-    with_app(setup, work)
-    return _told(setup, name, "resumed")
+    return act_on(setup, "trigger", name, becomes="resumed", act=lambda app: app.resume_trigger(name, by=by, note=note))
 
 
 @triggers_command.act("rm")
@@ -143,12 +133,7 @@ def resume_trigger(setup: Setup, name: str, *, note: str, by: str) -> int:
 @actor_options
 def remove_trigger(setup: Setup, name: str, *, note: str, by: str) -> int:
     """Remove a trigger; the runs it started are not touched."""
-
-    async def work(app: Holdfast) -> None:
-        await app.remove_trigger(name, by=by, note=note)
-
-    with_app(setup, work)
-    return _told(setup, name, "removed")
+    return act_on(setup, "trigger", name, becomes="removed", act=lambda app: app.remove_trigger(name, by=by, note=note))
 
 
 @triggers_command.act("log")
@@ -160,7 +145,7 @@ def trigger_log(setup: Setup, name: str) -> int:
     """
 
     async def read(app: Holdfast) -> TriggerInfo:
-        return _named(await app.triggers(), name)
+        return named(await app.triggers(), "trigger", name)
 
     trigger = with_app(setup, read)
     now = as_time(now_us())
@@ -190,7 +175,7 @@ def refused_starts(setup: Setup, name: str) -> int:
     """
 
     async def read(app: Holdfast) -> list[RefusedStart]:
-        _named(await app.triggers(), name)
+        named(await app.triggers(), "trigger", name)
         return await app.refused_starts(name)
 
     now = as_time(now_us())
@@ -211,17 +196,3 @@ def _refused(each: RefusedStart, now: datetime) -> Listed:
     facts = {"at": stamp(each.at), "run": each.run, "from": each.what, "why": each.why, "data": data}
     cells = (clock_time(each.at, now=now), each.what, each.why, data[:_SHOWN])
     return Listed(facts, (stamp(each.at), each.run, each.what, each.why, data), cells, "")
-
-
-def _named(triggers: list[TriggerInfo], name: str) -> TriggerInfo:
-    for trigger in triggers:
-        if trigger.name == name:
-            return trigger
-    known = ", ".join(trigger.name for trigger in triggers) or "none"
-    raise Failure(f"There is no trigger {name!r}; there are: {known}.", NOT_FOUND)
-
-
-def _told(setup: Setup, name: str, what: str) -> int:
-    text = clean(f"Trigger {name} is {what}.", one_line=True)
-    print(to_json({"name": name, "state": what}) if setup.is_json else text)
-    return 0
