@@ -213,6 +213,103 @@ def test_modules_import_each_other_in_no_circle_for_types_neither() -> None:
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError
 
 
+#: What a process has once, by nature. All else is passed to those who need it.
+OF_THE_PROCESS = {
+    "base/clock.py": "the wall clock, as tests move it",
+    "base/faults.py": "the crash point that the environment names",
+    "base/secrets.py": "what must not be written, whoever writes",
+    "codec/functions.py": "plans of functions: a cache that lets go of them",
+    "running/forgotten.py": "whether garbage is collected now",
+    "store/forks.py": "what is told when the process is copied",
+    "store/sqlite/guard.py": "locks are of the process, and so is the hook",
+    "testing/processes.py": "processes that wait for the next test",
+}
+_CONTAINERS = {"dict", "list", "set", "deque", "OrderedDict", "defaultdict", "WeakSet", "WeakKeyDictionary", "local"}
+_CHANGES = {"append", "add", "pop", "popitem", "update", "setdefault", "clear", "discard", "remove", "extend"}
+
+
+def state_of_module(module: ast.Module) -> set[str]:
+    """The names of a module that change while the process runs; what `functools` caches is left out."""
+    found = {name for node in ast.walk(module) if isinstance(node, ast.Global) for name in node.names}
+    mutable = {
+        each.name
+        for each in module.body
+        if isinstance(each, ast.ClassDef)
+        and any(getattr(part, "name", "") != "__init__" and any(stored(part)) for part in each.body)
+    }
+    changed = {
+        ast.unparse(node.func.value)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES
+    } | {
+        ast.unparse(node.value)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
+    }
+    for node in module.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        name = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+        match node.value:
+            case ast.Call(func=func, args=args):
+                made = ast.unparse(func).rpartition(".")[2]
+                if made in mutable or (made in _CONTAINERS and not args):
+                    found.add(name)
+            case ast.Dict() | ast.List() | ast.Set() if name in changed:
+                found.add(name)
+    return found
+
+
+def test_state_of_modules_is_the_processs_by_nature() -> None:
+    found = {path.relative_to(SRC).as_posix(): state_of_module(tree(path)) for path in MODULES}
+    assert {file for file, names in found.items() if names} == OF_THE_PROCESS.keys(), found
+
+
+#: What asks the system for the time or for chance by itself, and why.
+BY_ITSELF = {
+    "running/options.py": {"os.urandom"},  # what the pause before a retry varies by: `base.ids` takes 5 ms to load
+    "verbs/values.py": {"random.Random"},  # one that is seeded; outside of a run there is nothing to seed it with
+}
+
+
+def test_time_and_chance_come_from_base() -> None:
+    sources = re.compile(
+        r"(time\.(time|monotonic|perf_counter)(_ns)?|(datetime|date)\.(now|utcnow|today)|(uuid\.)?uuid[14]|os\.urandom"
+        r"|(random|secrets)\.\w+)"
+    )
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        place = path.relative_to(SRC).as_posix()
+        for node in ast.walk(tree(path)) if not place.startswith(("base/", "testing/")) else ():
+            if isinstance(node, ast.Call) and sources.fullmatch(ast.unparse(node.func)):
+                found.setdefault(place, set()).add(ast.unparse(node.func))
+    assert found == BY_ITSELF
+
+
+#: Rows that are stored under a status that nobody is asked about: no run becomes what it was not.
+STORED_ANEW = {
+    "control/forking.py": "a fork is a new run",
+    "control/mail.py": "it has asked",
+    "control/upkeep/copying.py": "a frozen copy in another store",
+    "control/upkeep/repairing.py": "what is left of a damaged run, quarantined",
+    "journal/signing.py": "a repaired run in another store",
+    "store/rows.py": "a row as it is read",
+    "worker/starting.py": "a new run",
+}
+
+
+def test_whoever_writes_a_new_status_asks_what_may_follow() -> None:
+    found = {
+        path.relative_to(SRC).as_posix()
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("revised", "replace", "RunRow")
+        for given in node.keywords
+        if given.arg == "status" and "following(" not in ast.unparse(given.value)
+    }
+    assert {each for each in found if not each.startswith("testing/")} == STORED_ANEW.keys()
+
+
 def test_sql_is_in_sql_files_only() -> None:
     found = [
         f"{shown(path)}:{node.lineno}: {node.value[:80]!r}"

@@ -31,6 +31,10 @@ def new_run_ids() -> tuple[str, str, str]:
     return "r_" + _text(now + random[:5]), "t_" + _text(random[5:15]), random[15:].hex()
 
 
+def random_bytes(count: int) -> bytes:
+    return secrets.token_bytes(count)
+
+
 def new_worker_id() -> str:
     return "w_" + _text(secrets.token_bytes(10))
 

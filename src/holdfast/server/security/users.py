@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.base.data import data
-from holdfast.base.ids import new_token
+from holdfast.base.ids import new_token, random_bytes
 from holdfast.base.telemetry import warn
 from holdfast.errors import UsageError
 from holdfast.server.security.people import Role
@@ -160,7 +160,7 @@ def add_user(path: Path, name: str, role: Role, *, cost: int = _COST[0]) -> str:
 
 def hashed(token: str, *, cost: int = _COST[0]) -> str:
     """What the file has of a token."""
-    return _hashed(token, os.urandom(16), (cost, *_COST[1:]))
+    return _hashed(token, random_bytes(16), (cost, *_COST[1:]))
 
 
 def _hashed(token: str, salt: bytes, cost: tuple[int, int, int]) -> str:
