@@ -23,6 +23,7 @@ from pathlib import Path
 
 import apsw
 import pydantic_core
+import serving
 import states
 import values
 from agents import act, awaiting_effects, effects, reads, steps, tiny
@@ -289,6 +290,7 @@ GOALS = {
     **values.GOALS,
     **states.GOALS,
     **postgres.GOALS,
+    **serving.GOALS,
 }
 
 
@@ -300,6 +302,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=os.environ.get("BENCH_DIR", ".")) as folder:
         bench = Bench(Path(folder).resolve())
         pg = postgres.Postgres(bench.folder, bench.found)
+        served = serving.Serving(bench.folder, bench.found, pg)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "steps": bench.sequential_steps,
             "effects": bench.sequential_effects,
@@ -327,6 +330,8 @@ def main() -> int:
             "pg_two": pg.two_workers,
             "pg_claims": pg.claims,
             "pg_idle": pg.idle,
+            "serving": served.sqlite,
+            "pg_serving": served.postgresql,
         }
         chosen = [
             name

@@ -277,7 +277,10 @@ def ssl_default() -> str:
     return found.cafile or found.openssl_cafile
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+
+
+@needs_openssl
 def test_verify_full_tells_the_server_from_one_that_only_pretends(postgres_url: str, tmp_path: Path) -> None:
     own, other, elsewhere = (
         certified(tmp_path, name, host)

@@ -9,10 +9,12 @@ import os
 import re
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,7 @@ from tests.cli.commands import Commands
 from tests.eventually import eventually_now
 from tests.forkserver import ForkServer
 from tests.server.scene import Scene, played
+from tests.test_security import certified, needs_openssl
 
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/#t=([\w-]{43})\n")
 
@@ -168,6 +171,28 @@ def test_by_default_it_listens_on_this_host_alone() -> None:
             each.close()
 
 
+def test_no_part_of_an_answer_waits_for_the_one_before_to_be_acknowledged() -> None:
+    async def accepted() -> int:
+        told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found: socket.socket = writer.get_extra_info("socket")
+            told.set_result(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        bound, *others = sockets_at(Address(port=0))
+        for each in others:
+            each.close()
+        async with await asyncio.start_server(meet, sock=bound):
+            _, writer = await asyncio.open_connection(*bound.getsockname())
+            async with asyncio.timeout(60):
+                found = await told
+            writer.close()
+            return found
+
+    assert asyncio.run(accepted()) == 1
+
+
 def test_a_token_that_others_could_read_or_choose_is_refused(tmp_path: Path) -> None:
     path = token_path(str(tmp_path / "x.db"))
     token = token_in(path)
@@ -186,6 +211,39 @@ def test_a_token_that_others_could_read_or_choose_is_refused(tmp_path: Path) -> 
     with pytest.raises(Exception, match="cannot be read"):
         token_in(path)
     assert not (tmp_path / "elsewhere").exists()
+
+
+@needs_openssl
+def test_it_speaks_https_to_who_trusts_its_certificate(hf: Commands) -> None:
+    certificate, key = (str(each) for each in certified(hf.folder, "own", "localhost"))
+    _, other = (str(each) for each in certified(hf.folder, "other", "localhost"))
+    for pair, says in (((certificate, other), "another certificate"), ((key, key), "no PEM file of its kind")):
+        refused = hf("serve", "--port", "0", "--tls-cert", pair[0], "--tls-key", pair[1])
+        assert (refused.code, refused.out, says in refused.err) == (2, "", True), refused
+    assert hf("run", "agents.py:echo", "--id", "e1").code == 0
+    process = hf.start("serve", "--port", "0", "--tls-cert", certificate, "--tls-key", key)
+    try:
+        assert process.stdout is not None
+        url, _, token = process.stdout.readline().strip().partition("/#t=")
+        url = url.replace("https://127.0.0.1", "https://localhost")
+        assert url.startswith("https://localhost:")
+        trusting = {"HOLDFAST_TOKEN": token, "SSL_CERT_FILE": certificate}
+        assert hf("runs", "--url", url, "--json", **trusting).json["items"][0]["id"] == "e1"
+        stranger = hf("runs", "--url", url, HOLDFAST_TOKEN=token)
+        assert (stranger.code, "cannot be trusted" in stranger.err) == (1, True)
+        assert hf("runs", "--url", url.replace("https", "http"), **trusting).code == 1
+        context = ssl.create_default_context(cafile=certificate)
+        with urllib.request.urlopen(signing_in(url, token), context=context, timeout=60) as answer:
+            cookie = answer.headers["set-cookie"]
+        assert (cookie.startswith("__Host-hf="), cookie.endswith("; Secure")) == (True, True)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def signing_in(url: str, token: str) -> urllib.request.Request:
+    headers = {"Content-Type": "application/json", "X-Holdfast": "1", "Sec-Fetch-Site": "same-origin"}
+    return urllib.request.Request(f"{url}/session", json.dumps({"token": token}).encode(), headers)
 
 
 def test_a_read_only_server_opens_the_store_for_reading(hf: Commands) -> None:

@@ -19,7 +19,7 @@ from holdfast.server.security.hosts import Hosts
 from holdfast.server.security.proxies import Proxies
 from holdfast.server.security.tokens import token_in, token_path
 from holdfast.server.security.users import Users
-from holdfast.server.serving import Address, Serving, sockets_at
+from holdfast.server.serving import Address, Serving, check_certificate, sockets_at
 
 
 @data
@@ -76,6 +76,7 @@ class Launch:
         proxies = Proxies.of(wishes.trusted_proxies, header=wishes.auth_header)
         name = _bracketed(place.bind) if place.bind is not None and not place.is_everywhere else "127.0.0.1"
         Hosts.of(wishes.hosts, port=None)  # before anything is bound
+        check_certificate(place)
         self._sockets: list[socket.socket] = sockets_at(place)
         port = None if place.uds is not None else int(self._sockets[0].getsockname()[1])
         own = [f"{name}:{port}"] if place.is_open else []
