@@ -57,7 +57,10 @@ class AnswerByLinkBody(DecideBody):
     summary="The page of a link; it shows nothing before it has sent the key",
     dependencies=[Depends(known_parameters)],
     openapi_extra={"security": []},
-    responses={200: {"description": "A page", "content": {"text/html": {}}}, **told(["wrong_host"])},
+    responses={
+        200: {"description": "A page", "content": {"text/html": {}}},
+        **told(["unknown_parameter", "invalid_parameter", "wrong_host"]),
+    },
 )
 async def show_link_page(question: Id) -> Response:
     # Whatever the page is mounted under, its script is below it.
@@ -71,7 +74,10 @@ async def show_link_page(question: Id) -> Response:
     summary="The script of that page",
     dependencies=[Depends(known_parameters)],
     openapi_extra={"security": []},
-    responses={200: {"description": "A script", "content": {"text/javascript": {}}}, **told(["wrong_host"])},
+    responses={
+        200: {"description": "A script", "content": {"text/javascript": {}}},
+        **told(["unknown_parameter", "invalid_parameter", "wrong_host"]),
+    },
 )
 async def link_script(question: Id) -> Response:
     return Response(_file("link.js"), media_type="text/javascript; charset=utf-8")
