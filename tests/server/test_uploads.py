@@ -13,9 +13,10 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from holdfast.control import uploads
 from holdfast.journal.chain import revised
 from holdfast.model import ActFilter, Claim, RunId, Status
-from holdfast.server import output_shapes, uploading
+from holdfast.server import output_shapes
 from holdfast.server.security import bodies
 from holdfast.server.security.people import Role
 from holdfast.testing import check_history
@@ -157,7 +158,7 @@ def test_a_viewer_gives_no_files(tmp_path: Path) -> None:
 
 @pytest.mark.corrupts
 def test_a_run_that_somebody_executes_is_given_none_just_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploading, "_SOON_S", 0.0)
+    monkeypatch.setattr(uploads, "_SOON_S", 0.0)
 
     async def begin(scene: Scene) -> None:
         await scene.start("dozing", "d", "sleeping")
@@ -185,16 +186,16 @@ def hf(tmp_path: Path, forkserver: ForkServer) -> Commands:
     return Commands(tmp_path, forkserver)
 
 
-def sleeping(folder: Path) -> None:
+def sleeping(folder: Path, url: str = "") -> None:
     async def play(scene: Scene) -> None:
         await scene.start("dozing", "d", "sleeping")
 
     (folder / ".holdfast").mkdir()
-    played(folder, play, options={"name": STORE})
+    played(folder, play, options={"name": STORE, "url": url})
 
 
-def seen(folder: Path) -> tuple[list[tuple[str, int]], int, list[tuple[str, str, str]]]:
-    return played(folder, held, options={"name": STORE, "executes": False})
+def seen(folder: Path, url: str = "") -> tuple[list[tuple[str, int]], int, list[tuple[str, str, str]]]:
+    return played(folder, held, options={"name": STORE, "executes": False, "url": url})
 
 
 def send(server: Server) -> int:
@@ -232,23 +233,31 @@ def test_a_client_that_dies_halfway_leaves_nothing_and_a_server_that_serves(hf: 
 
 
 @pytest.mark.parametrize(
-    "point",
-    ["upload.after_data", pytest.param("amend.before_commit", marks=pytest.mark.prove), "amend.after_commit"],
+    ("store", "point"),
+    [
+        ("sqlite", "upload.after_data"),
+        pytest.param("sqlite", "amend.before_commit", marks=pytest.mark.prove),
+        ("sqlite", "amend.after_commit"),
+        pytest.param("postgres", "upload.after_data", marks=pytest.mark.prove),
+        pytest.param("postgres", "amend.before_commit", marks=pytest.mark.prove),
+        pytest.param("postgres", "amend.after_commit", marks=pytest.mark.prove),
+    ],
 )
 def test_a_server_that_is_killed_has_listed_a_file_and_said_by_whom_or_neither(
-    hf: Commands, tmp_path: Path, point: str
+    hf: Commands, tmp_path: Path, request: pytest.FixtureRequest, *, store: str, point: str
 ) -> None:
-    sleeping(tmp_path)
-    with serving(hf, HOLDFAST_FAULT=f"{point}:kill") as server:
+    url = "" if store == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    sleeping(tmp_path, url)
+    with serving(hf, HOLDFAST_FAULT=f"{point}:kill", **({"HOLDFAST_URL": url} if url else {})) as server:
         with pytest.raises(http.client.RemoteDisconnected):
             send(server)
         assert server.process.wait(60) == -signal.SIGKILL
-    files, _, acts = seen(tmp_path)
+    files, _, acts = seen(tmp_path, url)
     assert len(files) == len(acts) == (point == "amend.after_commit")
 
     async def again(scene: Scene) -> int:
         return (await put(scene, "d/artifacts/a.txt")).status_code
 
-    assert played(tmp_path, again, options={"name": STORE, "executes": False}) == (200 if files else 201)
-    files, chunks, acts = seen(tmp_path)
+    assert played(tmp_path, again, options={"name": STORE, "executes": False, "url": url}) == (200 if files else 201)
+    files, chunks, acts = seen(tmp_path, url)
     assert (files, chunks, len(acts)) == ([("a.txt", 1)], 4, 1)

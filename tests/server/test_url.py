@@ -64,6 +64,11 @@ LOOKING = [
 #: What changes something, once to a run of one way and once to its twin.
 ACTING = [
     "pause {0}-9 --note why", "pause {0}-9 {0}-0", "resume {0}-9", "resume {0}-0", "cancel {0}-9 --note enough",
+    "artifacts {0}-10 --put tests_agents.py --note why", "artifacts {0}-10 --put tests_agents.py --json",
+    "artifacts {0}-10 ../a --put tests_agents.py", "artifacts {0}-0 a --put tests_agents.py",
+    "artifacts {0}-10 --put tests_agents.py --save a",
+    "artifacts {0}-10 a/b.md --put tests_agents.py --media-type text/plain --json",
+    "artifacts {0}-10 tests_agents.py",
     "cancel {0}-9", "cancel --agent nobody", "send {0}-6 number 4 --dedup d-1", "send {0}-6 number 4 --dedup d-1",
     "send {0}-6 number 5 --dedup d-1", "send {0}-6 number true", "send {0}-6 nothing 4", "send {0}-0 number 4",
     "send {0}-nobody number 4", "interrupt {0}-7 hello --no-wait", "interrupt {0}-0 hello", "interrupt {0}-1 hello",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack, overload
 
 from holdfast.app import crowds, extensions, looks
 from holdfast.app.looks import WorkerInfo
@@ -12,10 +12,11 @@ from holdfast.app.options import AppOptions
 from holdfast.app.standing import Standing
 from holdfast.base.clock import due_us
 from holdfast.base.config import Settings
-from holdfast.control import doubts
+from holdfast.control import doubts, uploads
 from holdfast.control.actors import actor
 from holdfast.control.filters import Filters
 from holdfast.control.plans import change_plan
+from holdfast.control.targets import existing
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
 from holdfast.handle.acts import is_in_run, look, refused
@@ -29,6 +30,7 @@ from holdfast.model.runs import checked_id
 from holdfast.store import open_store
 from holdfast.store.home import Home
 from holdfast.verbs.agent import Agent, Call
+from holdfast.verbs.artifact import checked_media_type, checked_name
 from holdfast.verbs.thread import Thread, thread_of
 from holdfast.worker.executor import Executor
 from holdfast.worker.hiding import hide_url
@@ -282,6 +284,19 @@ class Holdfast(Standing):
     async def _change_plan(self, run: Run[Any], ops: Sequence[Op], *, by: str | None, note: str) -> int:
         """Send a run changes of its plan; the number of the mail."""
         return await change_plan(self._store, run.id, ops, by=by, note=note)
+
+    @refused("put it out with hf.artifact()")
+    async def _give(
+        self, run: Run[Any], name: str, stream: BinaryIO, *, media_type: str | None, by: str | None, note: str
+    ) -> tuple[int, bool]:
+        """Give a run a file: which version it is, and whether it is new."""
+        what = uploads.Upload(checked_name(name), checked_media_type(name, media_type))
+        uploads.refuse_upload(await existing(self._store, run.id))
+        file = await uploads.store_file(self._store, run.id, stream)
+        given = await uploads.give(self._store, run.id, file, what=what, by=by, note=note)
+        if given is None:
+            raise UsageError(f"A worker executes run {run.id} just now. Give it the file when it waits, or pause it.")
+        return given
 
     # workers, queues
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlencode
 
 from holdfast.app.app import Holdfast
@@ -78,6 +79,15 @@ class Served(Holdfast):
 
     async def _change_plan(self, run: Run[Any], ops: Sequence[Op], *, by: str | None, note: str) -> int:
         return int((await self._do(place("runs", run.id, "plan"), ops=list(ops), note=note))["number"])
+
+    async def _give(
+        self, run: Run[Any], name: str, stream: BinaryIO, *, media_type: str | None, by: str | None, note: str
+    ) -> tuple[int, bool]:
+        said = {"note": note} | ({} if media_type is None else {"media_type": media_type})
+        data = await asyncio.to_thread(stream.read)
+        path = f"{place('runs', run.id, 'artifacts', name)}?{urlencode(said)}"
+        told = await act(self._store, "PUT", path, body=data)
+        return told["version"], told["is_new"]
 
     # what is declared
 

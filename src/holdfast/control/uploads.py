@@ -6,9 +6,11 @@ waiting as it did.
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO, NamedTuple
+import asyncio
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from holdfast.base import faults
+from holdfast.base.clock import monotonic_us
 from holdfast.control.actors import act_of
 from holdfast.control.amendments import amend
 from holdfast.control.targets import existing
@@ -19,6 +21,9 @@ from holdfast.journal.verification import quarantine_reason
 from holdfast.model import Kind, NoteKind, RunId, RunRow, Status
 from holdfast.model.files import FileRef
 from holdfast.store.contract import Store
+
+_SOON_S: Final = 2.0
+_LOOK_S: Final = 0.02
 
 
 class Upload(NamedTuple):
@@ -54,10 +59,11 @@ async def store_file(store: Store, run_id: RunId, stream: BinaryIO) -> FileRef:
 async def give(
     store: Store, run_id: RunId, file: FileRef, *, what: Upload, by: str | None, note: str, own_id: str = ""
 ) -> tuple[int, bool] | None:
-    """Have a stored file listed: its version, and whether it is new; None: somebody executes the run just now.
+    """Have a stored file listed: its version, and whether it is new; None: somebody executes the run, and goes on.
 
     The same bytes under the same name are the same version, and are listed once.
     """
+    give_up = monotonic_us() + int(_SOON_S * 1e6)
     said = {"name": what.name, "kind": what.kind, "media_type": what.media_type, **file.plain()}
     while True:
         row = await existing(store, run_id)
@@ -66,7 +72,10 @@ async def give(
         if (known := versions.get(identity_of(said))) is not None:
             return known, False
         if row.owner is not None:
-            return None
+            if monotonic_us() >= give_up:
+                return None
+            await asyncio.sleep(_LOOK_S)
+            continue
         version = max(versions.values(), default=0) + 1
         noted: dict[str, Any] = {**said, "version": version, **act_of(by, note, own_id)}
         if await amend(

@@ -51,13 +51,13 @@ _KINDS: Final[Mapping[str, type[HoldfastError]]] = {
 
 
 async def act(
-    store: Store, method: str, path: str, *, body: Mapping[str, Any] | None = None, timeout_s: float = 0.0
+    store: Store, method: str, path: str, *, body: Mapping[str, Any] | bytes | None = None, timeout_s: float = 0.0
 ) -> Any:
-    """Have the server of a store do something; raises what doing it here would have raised."""
+    """Have the server of a store do something; raises what doing it here would have raised. Bytes are a file."""
     line = cast("ServedStore", store).line
     key = new_uuid().hex if method == "POST" else ""
     try:
-        return await line.ask(method, API + path, None if body is None else dict(body), key=key, timeout_s=timeout_s)
+        return await line.ask(method, API + path, body, key=key, timeout_s=timeout_s)
     except Refusal as refused:
         raise _error(refused) from None
 
@@ -89,9 +89,9 @@ def _error(refused: Refusal) -> Exception:
         case kind if kind in _KINDS:
             return _KINDS[kind](refused.detail)
         case "does_not_fit" | "invalid_parameter":
-            found = [": ".join(filter(None, (each["path"], each["message"]))) for each in more.get("errors") or ()]
-            told = "; ".join(found)
-            return UsageError(refused.detail if not told or told in refused.detail else f"{refused.detail} {told}")
+            new = [each for each in more.get("errors") or () if each["message"] not in refused.detail]
+            told = "; ".join(": ".join(filter(None, (each["path"], each["message"]))) for each in new)
+            return UsageError(f"{refused.detail} {told}".rstrip())
         case "no_such_trigger":
             return UsageError(f"{refused.detail.rstrip('.')}; `holdfast triggers` lists them.")
         case _:

@@ -10,7 +10,6 @@ from hashlib import sha256 as new_sha256
 from typing import Any, BinaryIO, Final, cast
 
 from holdfast.app import Holdfast
-from holdfast.base.clock import monotonic_us
 from holdfast.control.uploads import Upload, give, refuse_upload, store_file
 from holdfast.errors import UsageError
 from holdfast.model import Actor, RunId
@@ -20,8 +19,6 @@ from holdfast.store.contract import Store
 from holdfast.verbs.artifact import checked_media_type, checked_name
 
 _IN_MEMORY: Final = 1 << 20
-_SOON_S: Final = 2.0
-_LOOK_S: Final = 0.02
 
 
 class Uploads:
@@ -61,13 +58,11 @@ class Uploads:
                 raise Problem("wrong_digest", f"They have the sha256 {found.hexdigest()}; nothing was stored.")
             kept.seek(0)
             file = await store_file(self._store, row.id, cast(BinaryIO, kept))
-        give_up = monotonic_us() + int(_SOON_S * 1e6)
-        while (given := await give(self._store, row.id, file, what=what, by=by, note=note, own_id=own_id)) is None:
-            if monotonic_us() >= give_up:
-                raise Problem(
-                    "not_now", "A worker executes the run just now. Send it again when it waits, or pause it first."
-                )
-            await asyncio.sleep(_LOOK_S)
+        given = await give(self._store, row.id, file, what=what, by=by, note=note, own_id=own_id)
+        if given is None:
+            raise Problem(
+                "not_now", "A worker executes the run just now. Send it again when it waits, or pause it first."
+            )
         version, is_new = given
         return {"name": what.name, "version": version, "sha256": sha256, "size": file.size, "is_new": is_new}
 

@@ -164,7 +164,7 @@ def checked_name(name: str) -> str:
     if any(part in ("", ".", "..") or part != part.strip() for part in parts) or "\\" in name or ":" in parts[0]:
         raise UsageError(
             f"{name!r} cannot name an artifact: it has parts with '/' between, none of them empty, '.' or '..', and no "
-            "'\\\\'. Like reports/summary.md."
+            "'\\'. Like reports/summary.md."
         )
     return name
 

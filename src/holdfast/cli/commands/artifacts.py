@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
+from holdfast.app import Holdfast
+from holdfast.cli.acting import actor_options
 from holdfast.cli.candidates import candidates
+from holdfast.cli.clients import with_app
 from holdfast.cli.failure import INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.lists import Listed, show_list, stamp
 from holdfast.cli.setup import Setup, command
@@ -16,6 +20,7 @@ from holdfast.cli.text import clean, to_json
 from holdfast.history.artifacts import Output, named, outputs_of
 from holdfast.history.lookup import find
 from holdfast.history.words import size
+from holdfast.model import RunId
 from holdfast.model.files import FileState
 from holdfast.running.artifacts import Artifact
 from holdfast.store.contract import Store
@@ -38,16 +43,44 @@ def _complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: s
 @click.option("--save", metavar="PATH", help="Write the artifact to a file, or into a directory.")
 @click.option("--version", type=int, metavar="N", help="This version; by default the one that was put out last.")
 @click.option("--no-check", is_flag=True, help="Do not read the stored bytes to see whether they are sound.")
+@click.option(
+    "--put",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Give the run this file, as NAME; by default as the file is called.",
+)
+@click.option("--media-type", metavar="TYPE", help="What --put gives; by default what its name tells.")
+@actor_options
 def artifacts_command(
-    setup: Setup, run: str, name: str | None, save: str | None, version: int | None, no_check: bool
+    setup: Setup,
+    run: str,
+    name: str | None,
+    *,
+    save: str | None,
+    version: int | None,
+    no_check: bool,
+    put: str | None,
+    media_type: str | None,
+    by: str | None,
+    note: str,
 ) -> int:
-    """List what a run has put out, or save some of it.
+    """List what a run has put out, save some of it, or give it a file.
 
     The record itself, files and references with their versions, workspaces, the plan, what it said in threads, what is
     left of streams that were cut off. Stored bytes are compared with their digests; exit code 6: some are missing or
     damaged. With NAME only what has that name. A workspace is saved as a directory. Piped, lines of:
     name, version, kind, state, bytes, sha256, call, time, reference or detail.
+
+    A run that has not ended can be given files: --put. It is not while a worker executes it.
+
+    holdfast artifacts issue-7 notes.txt --put notes.txt --note "as discussed"
     """
+    if put is not None:
+        if save is not None or version is not None:
+            raise Failure("--put gives a file to the run; --save and --version are for one that it has.", USAGE)
+        return _put(setup, run, Path(put), name=name or Path(put).name, media_type=media_type, by=by, note=note)
+    if media_type is not None or note:
+        raise Failure("--media-type and --note are for --put.", USAGE)
     if name is None and (save is not None or version is not None):
         raise Failure("Say which one: holdfast artifacts RUN NAME --save PATH.", USAGE)
 
@@ -78,6 +111,22 @@ def artifacts_command(
         nothing="Nothing.",
     )
     return OK if all(output.state is FileState.stored for output in outputs) else INTEGRITY
+
+
+def _put(setup: Setup, run: str, file: Path, *, name: str, media_type: str | None, by: str | None, note: str) -> int:
+    async def give(app: Holdfast) -> tuple[RunId, int, bool]:
+        found = await app.find(run)
+        with file.open("rb") as stream:
+            given = await app._give(found, name, stream, media_type=media_type, by=by, note=note)
+        return found.id, *given
+
+    run_id, version, is_new = with_app(setup, give)
+    if setup.is_json:
+        print(to_json({"run": run_id, "name": name, "version": version, "is_new": is_new}))
+    else:
+        told = "is given to" if is_new else "is among the artifacts already of"
+        print(clean(f"{name} version {version} {told} run {run_id}.", one_line=True))
+    return OK
 
 
 def _listed(output: Output) -> Listed:

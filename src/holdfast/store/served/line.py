@@ -13,7 +13,9 @@ import json
 import os
 import socket
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -61,7 +63,10 @@ class Line:
         self._idle: list[http.client.HTTPConnection] = []
 
     async def ask(self, method: str, path: str, body: Any = None, *, key: str = "", timeout_s: float = 0.0) -> Any:
-        """What the server answers; Refusal if it is a problem that somebody may know what to do about."""
+        """What the server answers; Refusal if it is a problem that somebody may know what to do about.
+
+        The body is JSON, or the bytes of a file, which are announced with their digest.
+        """
         return await asyncio.to_thread(self._ask, method, path, body, key=key, timeout_s=timeout_s or _TIMEOUT_S)
 
     def close(self) -> None:
@@ -74,11 +79,15 @@ class Line:
             headers["Authorization"] = f"Bearer {self._token}"
         if key:
             headers["Idempotency-Key"] = key
-        text = None if body is None else json.dumps(body)
-        if text is not None:
+        given = body
+        if isinstance(body, bytes):
+            headers["Content-Type"] = "application/octet-stream"
+            headers["Repr-Digest"] = f"sha-256=:{b64encode(sha256(body).digest()).decode()}:"
+        elif body is not None:
             headers["Content-Type"] = "application/json"
+            given = json.dumps(body).encode()
         try:
-            status, found, data = self._sent(method, self._root + path, text, headers=headers, timeout_s=timeout_s)
+            status, found, data = self._sent(method, self._root + path, given, headers=headers, timeout_s=timeout_s)
         except ssl.SSLError as error:
             raise StoreAway(
                 f"{self.url} cannot be trusted: {_reason(error)}. SSL_CERT_FILE names certificates."
@@ -94,7 +103,7 @@ class Line:
         return "https" if self._is_secure else "http"
 
     def _sent(
-        self, method: str, path: str, text: str | None, *, headers: Mapping[str, str], timeout_s: float
+        self, method: str, path: str, given: bytes | None, *, headers: Mapping[str, str], timeout_s: float
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         while True:
             is_kept = bool(self._idle)
@@ -103,7 +112,7 @@ class Line:
             try:
                 if connection.sock is not None:
                     connection.sock.settimeout(timeout_s)
-                connection.request(method, path, text, dict(headers))
+                connection.request(method, path, given, dict(headers))
                 answer = connection.getresponse()
                 data = answer.read()
             except (http.client.RemoteDisconnected, ConnectionError):
