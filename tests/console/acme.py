@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
+import zlib
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -257,7 +259,58 @@ async def watch_price(product: str) -> str:
     return product
 
 
+# turns, files, streams
+
+CHAPTERS = {
+    "Opening": "Doors open at eight. The alarm is off by then, or the landlord comes running.",
+    "Returns": "A parcel that comes back is weighed first. What is heavier than it was is not ours.",
+    "Closing": "Count the till twice. The second number is the one that is written down.",
+}
+
+
+def _picture(width: int, height: int) -> bytes:
+    """Stripes, as PNG."""
+    rows = b"".join(
+        b"\0" + b"".join(bytes((29, 91, 209) if (x + y) // 12 % 2 else (231, 238, 251)) for x in range(width))
+        for y in range(height)
+    )
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
+
+
+@hf.step(retries=3)
+async def compose(title: str) -> str:
+    """Says it word by word; a process with the old code never gets to the end of the second chapter."""
+    out = hf.stream("draft")
+    for n, word in enumerate(CHAPTERS[title].split()):
+        if title == "Returns" and n == 9 and os.environ.get("ACME_CODE") != "new":
+            await asyncio.Event().wait()
+        out.write(f"{word} ")
+        await _work(0.05)
+    hf.usage(model="large", input_tokens=300, output_tokens=420, cost=0.03)
+    return CHAPTERS[title]
+
+
+@hf.agent
+async def handbook(name: str) -> str:
+    await hf.artifact("cover.png", _picture(240, 160))
+    await hf.artifact("request", ref=f"https://git.example.org/acme/{name}/pull/7", kind="draft-pr")
+    begun = {"phase": "planned", "chapters": list[str](), "left": list(CHAPTERS)}
+    async for state in hf.turns(begun):
+        title = state["left"].pop(0)
+        state["chapters"].append(f"## {title}\n\n{await compose(title)}\n")
+        state["phase"] = f"{title} is written"
+        await hf.artifact("handbook.md", f"# {name}\n\n" + "\n".join(state["chapters"]))
+        if not state["left"]:
+            break
+    await hf.ask("Print the handbook?", show={"chapters": len(CHAPTERS)})
+    return "printed"
+
+
 ALL: list[hf.Agent[..., Any]] = [
     research, reviewer, refund, deploy, reply, billing, crawl, index_corpus, triage, digest, welcome, localise,
-    watch_price,
+    watch_price, handbook,
 ]  # fmt: skip

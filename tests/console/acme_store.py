@@ -47,7 +47,9 @@ async def has(app: hf.Holdfast, run_id: str, *, key: str, kind: str) -> bool:
     return any(each.key == key and each.kind == kind for each in await app._store.records(RunId(run_id)))
 
 
-def _standing(app: hf.Holdfast, run_id: str, *statuses: str) -> Callable[[], Awaitable[bool]]:
+def standing(app: hf.Holdfast, run_id: str, *statuses: str) -> Callable[[], Awaitable[bool]]:
+    """Is the run in one of these?"""
+
     async def is_so() -> bool:
         return (await app.get(run_id).status()).value in statuses
 
@@ -57,6 +59,15 @@ def _standing(app: hf.Holdfast, run_id: str, *statuses: str) -> Callable[[], Awa
 def _recorded(app: hf.Holdfast, run_id: str, key: str, kind: str) -> Callable[[], Awaitable[bool]]:
     async def is_so() -> bool:
         return await has(app, run_id, key=key, kind=kind)
+
+    return is_so
+
+
+def has_said(app: hf.Holdfast, run_id: str, word: str) -> Callable[[], Awaitable[bool]]:
+    """Has a stream of the run such a word?"""
+
+    async def is_so() -> bool:
+        return any(word in str(each) for each in await app._store.records(RunId(run_id)))
 
     return is_so
 
@@ -74,25 +85,27 @@ async def make(url: str, *, tickets: int = 60) -> list[subprocess.Popen[bytes]]:
         await app.start(acme.billing("dora", 2_490), id="bill-0940")
         await app.start(acme.localise("pricing"), id="l10n-pricing")
         await app.start(acme.refund("A-7750", 1_200), id="refund-7750")
+        await app.start(acme.handbook("shop"), id="handbook-shop")
         for number in range(tickets):
             await app.start(
                 acme.triage(f"T-{4300 + number}", number % 11 == 3), id=f"ticket-{4300 + number}", queue="tickets"
             )
-        await eventually(_standing(app, "l10n-pricing", "waiting"), timeout=60)
-        await eventually(_standing(app, "refund-7750", "waiting"), timeout=60)
+        await eventually(standing(app, "l10n-pricing", "waiting"), timeout=60)
+        await eventually(standing(app, "refund-7750", "waiting"), timeout=60)
         await eventually(_recorded(app, "bill-0940", "charge_card#1", "intent"), timeout=60)
         await eventually(_recorded(app, "report-sea-level", "dig~1/search#2", "done"), timeout=60)
+        await eventually(has_said(app, "handbook-shop", "parcel"), timeout=60)
         await asyncio.sleep(0.1)
-        kill(first)  # in the middle of parallel reads, and of two payments
+        kill(first)  # in the middle of parallel reads, of a sentence, and of two payments
         await asyncio.sleep(4)
         second = worker(url, code="new")  # its code has changed
         await eventually(_recorded(app, "report-sea-level", "publish_pr#1", "intent"), timeout=90)
         kill(second)  # a pull request is being made
         await asyncio.sleep(6)
         third = worker(url, *(each.name for each in acme.ALL if each is not acme.crawl), code="new")
-        await eventually(_standing(app, "report-sea-level", "waiting"), timeout=60)
-        await eventually(_standing(app, "bill-0940", "in_doubt"), timeout=60)
-        await eventually(_standing(app, "bill-0941", "in_doubt"), timeout=60)
+        await eventually(standing(app, "report-sea-level", "waiting"), timeout=60)
+        await eventually(standing(app, "bill-0940", "in_doubt"), timeout=60)
+        await eventually(standing(app, "bill-0941", "in_doubt"), timeout=60)
         for question in await app.get("l10n-pricing").questions():
             await question.answer(True, by="ana")
         await app.start(acme.refund("A-7731", 24_000), id="refund-7731")
@@ -116,14 +129,15 @@ async def make(url: str, *, tickets: int = 60) -> list[subprocess.Popen[bytes]]:
         await app.start(acme.crawl(400), id="crawl-docs", queue="default")
         await cancelled.cancel(by="ana", note="not sold any more")
         await eventually(_recorded(app, "crawl-docs", "fetch#12", "done"), timeout=60)
-        await eventually(_standing(app, "report-tides", "waiting"), timeout=90)
+        await eventually(standing(app, "report-tides", "waiting"), timeout=90)
         kill(lone)
-        await eventually(_standing(app, "l10n-pricing", "blocked"), timeout=60)
+        await eventually(standing(app, "l10n-pricing", "blocked"), timeout=60)
+        await eventually(standing(app, "handbook-shop", "waiting"), timeout=60)
     _damage(url)
     async with hf.connect(url) as app:
         for question in await app.get("refund-7750").questions():
             await question.answer(True, by="ana")
-        await eventually(_standing(app, "refund-7750", "quarantined"), timeout=60)
+        await eventually(standing(app, "refund-7750", "quarantined"), timeout=60)
     return [third]
 
 

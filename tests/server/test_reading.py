@@ -147,6 +147,10 @@ def test_calls_come_in_columns_and_later_only_what_changed(tmp_path: Path) -> No
         doubt = await scene.get("/runs/d1/calls")
         assert [doubt["statuses"][each] for each in doubt["calls"]["status"]] == ["in doubt"]
         assert doubt["extras"][str(doubt["calls"]["seq"][0])]["idempotency_key"].startswith("hf-")
+        await scene.start("keeper", "k1", "waiting")
+        kept = await scene.get("/runs/k1/calls")
+        assert "hf:turn" not in kept["names"], "the head of a turn is no call: it would be an open one for ever"
+        assert [kept["statuses"][each] for each in kept["calls"]["status"]].count("cut off") == 0
 
     played(tmp_path, play)
 

@@ -22,7 +22,7 @@ from holdfast.model import OUTCOMES, Kind, NoteKind, Record
 OWN_PREFIX = "hf."
 WAIT_PREFIX = "hf:"  #: waits for something from outside, and what comes from there
 _NOTES = frozenset({NoteKind.usage, NoteKind.held})
-_NO_CALL = frozenset({Kind.created, Kind.claimed, Kind.patched, Kind.finished, Kind.reopened, Kind.checkpoint})
+NO_CALL = frozenset({Kind.created, Kind.claimed, Kind.patched, Kind.finished, Kind.reopened, Kind.checkpoint})
 
 
 class AttemptEnd(StrEnum):
@@ -121,7 +121,7 @@ def calls_of(records: Sequence[Record]) -> list[CallInfo]:
     reopened = [record.epoch for record in records if record.kind == Kind.reopened]
     calls: dict[str, _Call] = {}
     for record in records:
-        if record.kind in _NO_CALL or not record.key or (record.kind == Kind.noted and record.name not in _NOTES):
+        if record.kind in NO_CALL or not record.key or (record.kind == Kind.noted and record.name not in _NOTES):
             continue
         call = calls.setdefault(record.key, _Call())
         if record.kind == Kind.noted:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.base.data import mutable
-from holdfast.history.calls import OWN_PREFIX, WAIT_PREFIX, kind_of
+from holdfast.history.calls import NO_CALL, OWN_PREFIX, WAIT_PREFIX, kind_of
 from holdfast.history.facts import error_text, note_of
 from holdfast.journal.replay import branch_of
 from holdfast.model import OUTCOMES, Kind, NoteKind, Record, RunRow, Status
@@ -18,7 +18,6 @@ STATUSES: Final = ("done", "failed", "running", "waiting", "in doubt", "cut off"
 _WAITS: Final = {"ask": "ask", "sleep": "sleep", "receive": "receive", "timeout": "sleep"}
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 _STATUS_NUMBERS: Final = {status: number for number, status in enumerate(STATUSES)}
-_NO_CALL: Final = frozenset({Kind.created, Kind.claimed, Kind.finished})
 _VALUES: Final = frozenset({Kind.done, Kind.failed})
 _ENDS: Final = {Kind.done: "done", Kind.failed: "failed", Kind.cancelled: "cancelled", Kind.unstored: "not stored"}
 
@@ -66,7 +65,7 @@ class CallTable:
                 self.claims.append(_claim(record))
             elif record.kind == Kind.noted and record.name == NoteKind.resumed:
                 self._replayed[record.epoch] = int(note_of(record).get("replayed", 0))
-            if not record.key or record.kind in _NO_CALL:
+            if not record.key or record.kind in NO_CALL:
                 continue
             call = self.calls.get(record.key)
             if record.kind == Kind.noted:

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.base.clock import as_time
 from holdfast.base.data import data
-from holdfast.history.calls import OWN_PREFIX, kind_of, wait_kind
+from holdfast.history.calls import NO_CALL, OWN_PREFIX, kind_of, wait_kind
 from holdfast.history.doubts import settlement_text
 from holdfast.history.facts import Facts, error_text, joined, note_of, object_in, short, superseded_in
 from holdfast.history.forks import origin_text
@@ -25,7 +25,6 @@ from holdfast.model.plans import PLAN
 #: Notes that say something of a call, or are told elsewhere.
 _UNTOLD = frozenset({NoteKind.usage, NoteKind.progress, NoteKind.resumed, NoteKind.held, NoteKind.stream})
 #: Records that say nothing about a call.
-_NO_CALL = frozenset({Kind.created, Kind.claimed, Kind.patched, Kind.checkpoint, Kind.reopened, Kind.finished})
 
 
 @data
@@ -67,7 +66,7 @@ class Ahead:
                     self.used.setdefault(record.key, []).append(note_of(record))
             elif record.kind in OUTCOMES:
                 self.calls.pop(record.key, None)
-            elif record.kind not in _NO_CALL:
+            elif record.kind not in NO_CALL:
                 self.calls.setdefault(record.key, _Call([])).take(record)
 
 

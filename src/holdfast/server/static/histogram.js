@@ -5,27 +5,33 @@ import { h } from "./dom.js";
 import { clock, day } from "./words.js";
 
 const KINDS = ["done", "unfinished", "failed"];
+const BINS = 60;
 
-let isKnown = true;
+const sizeOf = (bin) => KINDS.reduce((sum, kind) => sum + (bin[kind] ?? 0), 0);
 
-/** How many runs began when; null where the server does not tell. */
+/** How many runs began when, in the last day or as long as there are any; null: the server does not tell. */
 export async function histogram(given) {
-  if (!isKnown) return null;
   try {
-    return await get("/runs/histogram", { ...given, bins: 60 });
-  } catch (problem) {
-    isKnown = ![400, 404].includes(problem.status);
+    let found = await get("/runs/histogram", { ...given, bins: BINS });
+    for (let n = 0; n < 2 && !given.since; n += 1) {
+      const first = found.bins.findIndex(sizeOf);
+      if (first < BINS / 3) break;
+      const since = new Date(new Date(found.from).getTime() + first * found.bin_s * 1000).toISOString();
+      found = await get("/runs/histogram", { ...given, since, bins: BINS });
+    }
+    return found;
+  } catch {
     return null;
   }
 }
 
 /** Bars; with `choose`, a drag over them chooses a time. */
 export function bars(found, choose = null) {
-  const most = Math.max(1, ...found.bins.map((bin) => KINDS.reduce((sum, kind) => sum + (bin[kind] ?? 0), 0)));
+  const most = Math.max(1, ...found.bins.map(sizeOf));
   const from = new Date(found.from).getTime();
   const span = new Date(found.to).getTime() - from;
   const label = (share) => (span > 86_400_000 ? day(from + share * span) : clock(from + share * span));
-  const total = found.bins.reduce((sum, bin) => sum + KINDS.reduce((each, kind) => each + (bin[kind] ?? 0), 0), 0);
+  const total = found.bins.reduce((sum, bin) => sum + sizeOf(bin), 0);
   return h("div", { class: `histogram${choose ? " drag" : ""}`, role: "img", label: `${total} runs from ${label(0)} on` },
     h("div.bins", { on: choose ? dragging(found, choose) : {} }, found.bins.map((bin, n) => h("span", { key: String(n) }, KINDS.map((kind) => (bin[kind] ? h("i", { class: `bin-${kind}`, style: { height: `${Math.max(3, (bin[kind] / most) * 100)}%` } }) : null))))),
     h("div.scale", [0, 0.33, 0.66].map((share) => h("span", label(share))), h("span", "now")),

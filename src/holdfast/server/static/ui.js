@@ -159,7 +159,7 @@ export function table(label, given, rows, { kind = "" } = {}) {
       h("thead", h("tr", columns.map((column) => h("th", { scope: "col", class: column.kind ?? null }, column.name || h("span.unseen", column.label ?? "acts"))))),
       h("tbody",
         rows.map((row) =>
-          h("tr", { key: row.key, "data-row": row.isRow === false ? null : "", tabindex: row.isRow === false ? null : "-1" }, row.cells.map((cell, at) => h("td", { class: columns[at].kind ?? null, "data-name": columns[at].name || null }, cell))),
+          h("tr", { key: row.key, class: row.kind ?? null, "data-row": row.isRow === false ? null : "", tabindex: row.isRow === false ? null : "-1" }, row.cells.map((cell, at) => h("td", { class: columns[at].kind ?? null, "data-name": columns[at].name || null }, cell))),
         ),
       ),
     ),

@@ -94,11 +94,6 @@ export function amount(number) {
   return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
 }
 
-export function short(number) {
-  if (number < 10_000) return amount(Math.round(number));
-  return number < 1_000_000 ? `${Math.round(number / 1000)}k` : `${(number / 1e6).toFixed(1)}M`;
-}
-
 export function money(cost) {
   if (!cost) return "";
   return cost < 0.0095 ? `$${cost.toFixed(3)}` : `$${cost.toFixed(2)}`;

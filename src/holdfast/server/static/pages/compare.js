@@ -4,8 +4,8 @@ import { at, get } from "../api.js";
 import { brief, h } from "../dom.js";
 import { to } from "../router.js";
 import { Calls } from "../timeline/calls.js";
-import { emptyCard, head, quiet, runLink, statusOf, table, trouble } from "../ui.js";
-import { length, money } from "../words.js";
+import { emptyCard, head, quiet, runLink, segments, statusOf, table, trouble } from "../ui.js";
+import { count, length, money } from "../words.js";
 
 export function compare(page) {
   const sides = { a: null, b: null };
@@ -32,9 +32,15 @@ export function compare(page) {
     if (broken.length || !a?.run || !b?.run) return broken.length ? broken : emptyCard("fork", "Choose two runs", "Their calls are laid side by side by their keys.");
     const keys = [...new Set([...a.calls.list, ...b.calls.list].map((call) => call.key))].slice(0, 2000);
     const cell = (call) => (call ? [h("span", { class: call.status === "failed" ? "bad" : null }, call.status), " ", quiet(length(call.took / 1000), " ", money(call.cost))] : quiet("–"));
+    const changed = b.run.forked_from?.changed ?? a.run.forked_from?.changed ?? [];
+    const [ofA, ofB] = [a.calls.byKey, b.calls.byKey];
+    const differs = (key) => ofA.get(key)?.status !== ofB.get(key)?.status || changed.includes(key);
+    const other = keys.filter(differs);
+    const view = page.params.get("show") ?? "all";
     return [
-      h("div.columns.even", [a, b].map(({ run }) => h("section.card.inset", h("header.row.wrap", statusOf(run), runLink(run.id, 80)), h("p.quiet", `${run.calls.steps} steps, ${run.calls.effects} effects, ${money(run.usage.cost) || "no cost"}`)))),
-      table("Calls", ["Call", brief(a.run.id, 40), brief(b.run.id, 40)], keys.map((key) => ({ key, cells: [h("span.mono.cut", brief(key, 120)), cell(a.calls.byKey.get(key)), cell(b.calls.byKey.get(key))] }))),
+      h("div.columns.even", [a, b].map(({ run }) => h("section.card", h("header.wrap", statusOf(run), runLink(run.id, 80), quiet(brief(run.agent, 60))), h("p.nothing", `${count(run.calls.steps, "step")}, ${count(run.calls.effects, "effect")}, ${money(run.usage.cost) || "no cost"}`)))),
+      h("div.row", segments("Show", [["all", "All calls", keys.length], ["other", "What differs", other.length]], view, (show) => page.param({ show }))),
+      table("Calls", ["Call", brief(a.run.id, 40), brief(b.run.id, 40)], (view === "all" ? keys : other).map((key) => ({ key, kind: differs(key) ? "chosen" : null, cells: [h("span.mono.cut", brief(key, 120)), cell(ofA.get(key)), cell(ofB.get(key))] }))),
     ];
   };
   return { title: () => "Compare", crumbs: () => [["Runs", to("runs")], ["compare", ""]], draw: () => [head("Compare two runs"), h("div.columns.even", picker("a", "One run"), picker("b", "Another")), draw()] };

@@ -51,7 +51,6 @@ export function integrity(page) {
     ]);
   return {
     title: () => "Integrity",
-   
     draw: () => [
       head("Integrity", "Every record is linked to the one before by its hash; every row carries a digest."),
       h("div.columns.even",

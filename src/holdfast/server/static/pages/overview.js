@@ -6,7 +6,7 @@ import { mayAct } from "../acts.js";
 import { bars, histogram } from "../histogram.js";
 import { to } from "../router.js";
 import { card, chip, commandLine, empty, emptyCard, head, meter, quiet, runLink, say, shown, standing } from "../ui.js";
-import { amount, length, money, relative, short, when } from "../words.js";
+import { amount, length, relative, when } from "../words.js";
 
 const STUCK = ["in_doubt", "quarantined", "blocked", "cut_off"];
 
@@ -42,7 +42,6 @@ export function overview(page) {
   };
   return {
     title: () => "Overview",
-   
     draw: () => [head("Overview", null), shown(reading, draw)],
   };
 }
@@ -57,16 +56,14 @@ function tiles(data, needs) {
   const status = data.counts.status;
   const number = (...names) => names.reduce((sum, name) => sum + (parseInt(status[name], 10) || 0), 0);
   const capped = (...names) => (names.some((name) => typeof status[name] === "string") ? "+" : "");
-  const saved = data.saved ?? data.savings;
+  const lost = data.needs.filter((each) => each.kind === "cut_off").length;
   const all = [
     ["Needs you", needs, needs ? "" : "nothing", needs ? "loud" : ""],
-    ["Running", number("running"), `${number("queued")} queued`],
+    ["Running", Math.max(0, number("running") - lost), `${number("queued")} queued`],
     ["Asleep or waiting", number("sleeping", "waiting", "paused"), "need no process"],
     ["Done", `${amount(number("done"))}${capped("done")}`, status.cancelled ? `${number("cancelled")} cancelled` : "kept until pruned"],
     ["Failed", `${number("failed")}${capped("failed")}`, number("failed") ? "can be retried" : "none"],
   ];
-  if (saved?.outages !== undefined) all.push(["Outages today", saved.outages, saved.outages ? "all recovered" : "none"]);
-  if (saved) all.push(["Saved by resuming", money(saved.cost) || "–", [saved.tokens ? `${short(saved.tokens)} tokens` : "", saved.seconds ? length(saved.seconds) : ""].filter(Boolean).join(" · ")]);
   return h("dl.tiles", all.map(([name, value, about, kind]) => h("div", { key: name, class: kind || null }, h("dt", name), h("dd", h("b", String(value)), h("span", about || "\u00a0")))));
 }
 
@@ -74,7 +71,7 @@ function need(page, each) {
   if (each.kind === "question") return asked(page, each.question);
   const { run } = each;
   const told = {
-    in_doubt: [`${brief(run.now, 60).replace(/ \(.*\)$/, "") || run.agent} may or may not have happened`, "Settle…", to("in-doubt", { run: run.id })],
+    in_doubt: [`Did ${brief(run.now, 60).replace(/ \(.*\)$/, "") || run.agent} happen?`, "Settle…", to("in-doubt", { run: run.id })],
     quarantined: [`${run.agent}: stored data is damaged`, "Look", to("runs", run.id)],
     blocked: [`${run.agent}: ${brief(run.now, 120) || "blocked"}`, "Look", to("runs", run.id)],
     cut_off: [`${run.agent} was cut off`, "How to go on", to("runs", run.id)],
@@ -89,7 +86,7 @@ function need(page, each) {
 
 function about(kind, run) {
   if (kind === "cut_off") return `${run.calls.steps} steps kept; its process died, and nobody has it yet`;
-  if (kind === "in_doubt") return `${run.agent}; ${brief(run.now, 90)}`;
+  if (kind === "in_doubt") return `${run.agent}; ${brief(run.now, 90).replace(/^.*\((.*)\)$/, "$1")}`;
   return brief(run.now, 140);
 }
 

@@ -4,7 +4,7 @@ import { at, get, link, post } from "../api.js";
 import { cancelRun, pauseRun, resumeRun, retryRun } from "../acts.js";
 import { brief, h, icon } from "../dom.js";
 import { go, to } from "../router.js";
-import { Timeline } from "../timeline/timeline.js";
+import { Timeline, verdictText } from "../timeline/timeline.js";
 import { banner, button, commandLine, copy, empty, emptyCard, iconButton, openDialog, quiet, runLink, say, shown, skeleton, standing, statusOf, tabs, trouble } from "../ui.js";
 import { valueView } from "../values.js";
 import { amount, clock, command, count, length, money, relative, when } from "../words.js";
@@ -292,21 +292,25 @@ function blocked(run, reason) {
   return banner("bad", "blocked", `Blocked: ${brief(String(reason.why ?? "").replaceAll("_", " ") || "it needs a fix", 80)}.`, [text, h("p.quiet", reason.executed ? "" : "Nothing was executed. ", advice)], commandLine(command("resume", run.id, "FILE")));
 }
 
-/** One line for each time that it went on after an outage. */
+/** One line for each time that it went on after an outage, or that something outside had changed meanwhile. */
 function receipts(run) {
-  const lost = run.receipts.filter((each) => each.lost);
-  if (!lost.length) return null;
-  const all = lost.slice(-6);
-  return h("ul.receipts.card", { label: "Receipts" },
-    lost.length > all.length ? h("li", icon("back"), quiet(`${lost.length - all.length} before these`)) : null,
-    all.map((each) =>
-      h("li", { key: each.at },
-        icon("back"),
-        h("b.num", clock(each.at)),
-        h("span.grow", `down ${length(each.down_s)}, then ${count(each.replayed, "call")} from the journal, ${amount(each.executed)} executed`, each.in_doubt.length ? `, ${each.in_doubt.length} in doubt → ${each.in_doubt.map((doubt) => ({ landed: "it happened", not_landed: "it did not happen" })[doubt.verdict] ?? doubt.verdict ?? "open").join(", ")}${each.in_doubt[0].by ? `, says ${brief(each.in_doubt[0].by, 40)}` : ""}` : "", each.code_changed ? ", with other code" : ""),
-        h("span.saved", ["saved ", [length(each.saved_s), each.saved_input_tokens + each.saved_output_tokens ? `${amount(each.saved_input_tokens + each.saved_output_tokens)} tokens` : "", money(each.saved_cost)].filter(Boolean).join(" · ")]),
-      ),
-    ),
+  const told = run.receipts.filter((each) => each.lost || each.gap.length);
+  if (!told.length) return null;
+  const last = told.slice(-6);
+  return h("ul.receipts.card", { label: "Receipts" }, told.length > last.length ? h("li", icon("back"), quiet(`${told.length - last.length} before these`)) : null, last.map(receipt));
+}
+
+function receipt(each) {
+  const tokens = each.saved_input_tokens + each.saved_output_tokens;
+  const doubts = each.in_doubt.map((doubt) => verdictText({ verdict: doubt.verdict ?? "open" })).join(", ");
+  const gap = each.gap.map((change) => brief(change.text, 300));
+  if (gap.length) gap.push(each.accepted_by ? `accepted by ${brief(each.accepted_by, 60)}` : each.blocked ? "the run was blocked for it" : "it went on");
+  return h("li", { key: each.at },
+    icon(each.lost ? "back" : "sleeping"),
+    h("b.num", clock(each.at)),
+    h("span.grow", `${each.lost ? "down" : "woke after"} ${length(each.down_s)}, then ${count(each.replayed, "call")} from the journal, ${amount(each.executed)} executed`, doubts ? `, ${each.in_doubt.length} in doubt → ${doubts}` : "", doubts && each.in_doubt[0].by ? `, says ${brief(each.in_doubt[0].by, 40)}` : "", each.code_changed ? ", with other code" : ""),
+    h("span.saved", ["saved ", [length(each.saved_s), tokens ? `${amount(tokens)} tokens` : "", money(each.saved_cost)].filter(Boolean).join(" · ")]),
+    gap.length ? h("p", h("strong", "Changed outside: "), gap.join("; ")) : null,
   );
 }
 
@@ -315,10 +319,10 @@ function available(run, timeline, keeping) {
     ["timeline", "Timeline"],
     ["story", "Story"],
     ["journal", "Journal", run ? amount(run.records) : null],
-    ["activity", "Activity", timeline.calls.claims.length || null],
-    run?.children.length ? ["children", "Children", run.children.length] : null,
-    ["values", "Input and result"],
     ...keeping.tabs(),
+    run?.children.length ? ["children", "Children", run.children.length] : null,
+    ["activity", "Activity", timeline.calls.claims.length || null],
+    ["values", "Input and result"],
   ].filter(Boolean);
 }
 

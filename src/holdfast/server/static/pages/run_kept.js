@@ -1,20 +1,19 @@
 // What a run keeps and puts out: the states of its turns, its artifacts, its streams.
 
-import { at, get, link } from "../api.js";
+import { at, get } from "../api.js";
 import { changePlan } from "../acts.js";
-import { brief, clean, h, icon } from "../dom.js";
+import { brief, h, icon } from "../dom.js";
 import { to } from "../router.js";
 import { messageBubble, Messages } from "../talk.js";
-import { banner, button, commandLine, empty, meter, quiet, skeleton, trouble } from "../ui.js";
-import { valueView } from "../values.js";
-import { amount, clock, command } from "../words.js";
-import { forkDialog } from "./forking.js";
-
-const MOST = 200000; // characters of a stream that are shown
+import { banner, button, commandLine, meter, quiet, skeleton, trouble } from "../ui.js";
+import { amount, command } from "../words.js";
+import { artifacts } from "./run_artifacts.js";
+import { states } from "./run_state.js";
+import { streams } from "./run_streams.js";
 
 export function kept(page, path, names) {
-  const found = { head: -1, named: 0, turns: 0, turn: 0, state: null, changes: null, artifacts: null, streams: [], texts: {}, problem: null, plan: null, talk: null };
-  let asked = 0;
+  const found = { head: -1, named: 0, problem: null, plan: null, talk: null };
+  const [state, put, said] = [states(page, path), artifacts(page, path), streams(page, path)];
   const failed = (problem) => ((found.problem = problem), page.update());
 
   /** What there is, whenever something was recorded, or calls of other names have come. */
@@ -26,58 +25,13 @@ export function kept(page, path, names) {
     found.talk ??= new Messages(run.thread_id, () => page.update());
     const looks = names.has("hf:plan") ? [readPlan()] : [];
     if ([...names].some((name) => name.startsWith("hf.thread."))) found.talk.sync();
-    if (isMore) looks.push(get(`${path}/streams`).then((told) => (found.streams = told.items)), get(`${path}/state`).then(newest, none));
-    if (isMore && (isFirst || tab === "artifacts")) looks.push(get(`${path}/artifacts`).then((told) => (found.artifacts = told)));
-    Promise.all(looks).then(() => (tab === "streams" ? read() : null)).then(() => page.update(), failed);
+    if (isMore) looks.push(get(`${path}/streams`).then((told) => (said.names = told.items)), get(`${path}/state`).then(state.newest).catch(none));
+    if (isMore && (isFirst || tab === "artifacts")) looks.push(put.read());
+    Promise.all(looks).then(() => (tab === "streams" ? said.read() : null)).then(() => page.update(), failed);
   };
   const none = (problem) => {
     if (problem.status !== 404 && problem.status !== 403) throw problem;
   };
-  const newest = (state) => {
-    const isLast = found.turn === found.turns;
-    found.turns = state.turn;
-    if (isLast) return choose(state.turn, state);
-  };
-  const choose = async (turn, known) => {
-    found.turn = turn;
-    const mine = ++asked;
-    const [state, told] = await Promise.all([known ?? get(`${path}/state`, { turn }), turn > 1 ? get(`${path}/diff`, { a: turn - 1, b: turn }) : null]);
-    if (mine !== asked) return; // another turn was chosen meanwhile
-    [found.state, found.changes] = [state, told];
-    page.update();
-  };
-  const read = async () => {
-    for (const { name, last } of found.streams) {
-      const own = (found.texts[name] ??= { last: 0, parts: new Map() });
-      while (own.last < last) {
-        const page = await get(`${path}/streams${at(name)}`, { after: own.last, limit: 1000 });
-        for (const event of page.items) own.parts.set(event.key, event.kind === "reset" ? "" : (own.parts.get(event.key) ?? "") + event.text);
-        own.last = page.last;
-        if (!page.items.length) break;
-      }
-    }
-    page.update();
-  };
-
-  const states = () => {
-    if (!found.state) return found.turns ? skeleton(4) : empty("info", "No turns", "Its agent has not come to a loop of turns.");
-    const slide = (event) => choose(Number(event.target.value)).catch(failed);
-    return h("div.values",
-      h("label.row", `Turn ${found.turn} of ${found.turns}, ${clock(found.state.at, { withDate: true })}`, h("input", { type: "range", min: "1", max: String(found.turns), value: String(found.turn), label: "Turn", on: { input: slide } }), h("span.grow"), page.shell.whyNot ? null : button("Fork with another state…", () => forkDialog(page.shell, found.run, { turn: found.turn, turns: found.turns }), { glyph: "fork" })),
-      found.changes ? h("ul.lines", { label: "What differs from the turn before" }, found.changes.items.map((each) => h("li", { key: each.path }, h("span.mono", brief(each.path || "(all)", 200)), quiet(each.kind), h("span.mono.cut.grow", [each.before_json, each.after_json].filter((text) => text !== null).map((text) => brief(text, 200)).join(" → "))))) : null,
-      found.changes && !found.changes.items.length ? h("p.nothing", "It is the state of the turn before.") : null,
-      valueView("State", found.state.state, { where: link(`${path}/payload`, { seq: found.state.state.seq, part: found.state.state.part }), isLong: true }),
-    );
-  };
-  const artifacts = () => {
-    if (!found.artifacts) return skeleton(4);
-    const { items, next } = found.artifacts;
-    return h("div",
-      h("ul.lines", { label: "Artifacts" }, items.map((each, n) => h("li", { key: String(n) }, each.size !== null && each.kind !== "workspace" ? h("a.mono.cut", { href: link(`${path}/artifacts${at(each.name)}`, { version: each.version }), download: "" }, brief(each.name, 120)) : h("span.mono.cut", brief(each.name, 120)), quiet(`${brief(each.kind, 40)}, version ${each.version}`), h("span.quiet.num", each.size === null ? "" : `${amount(each.size)} bytes`), h("span.cut.grow", brief(each.ref || each.detail, 200)), each.state === "stored" ? null : h("strong", each.state)))),
-      next === null ? null : h("p.quiet", "There are more; the command lists all of them."),
-    );
-  };
-  const streams = () => h("div.values", found.streams.map(({ name }) => h("section", { key: name }, h("h3", brief(name, 80)), [...(found.texts[name]?.parts ?? [])].map(([key, text]) => h("div", { key }, h("p.quiet.mono", brief(key, 120)), h("pre", clean(text.slice(-MOST))))))));
 
   const plan = () => {
     if (!found.plan) return skeleton(3);
@@ -98,11 +52,17 @@ export function kept(page, path, names) {
 
   return {
     get turns() {
-      return found.turns;
+      return state.turns;
     },
     sync,
-    opened: (tab) => (tab === "streams" ? read().catch(failed) : null),
-    tabs: () => [found.plan ? ["plan", "Plan", `${found.plan.items.filter((item) => item.done).length}/${found.plan.items.length}`] : null, found.talk?.items.length ? ["messages", "Messages", amount(found.talk.last)] : null, found.turns ? ["state", "State", amount(found.turns)] : null, ["artifacts", "Artifacts", found.artifacts ? amount(found.artifacts.items.length) : null], found.streams.length ? ["streams", "Streams", found.streams.length] : null],
-    draw: (tab, run) => ((found.run = run), found.problem ? trouble(found.problem) : { state: states, artifacts, streams, plan, messages: talk }[tab]()),
+    opened: (tab) => (tab === "streams" ? said.read().catch(failed) : tab === "artifacts" ? put.read().then(() => page.update(), failed) : null),
+    tabs: () => [
+      found.plan ? ["plan", "Plan", `${found.plan.items.filter((item) => item.done).length}/${found.plan.items.length}`] : null,
+      found.talk?.items.length ? ["messages", "Messages", amount(found.talk.last)] : null,
+      state.turns ? ["state", "State", amount(state.turns)] : null,
+      ["artifacts", "Artifacts", put.items ? amount(put.items.length) : null],
+      said.names.length ? ["streams", "Streams", said.names.length] : null,
+    ],
+    draw: (tab, run) => ((found.run = run), found.problem ? trouble(found.problem) : { state: () => state.draw(run, failed), artifacts: () => put.draw(run), streams: () => said.draw(run), plan, messages: talk }[tab]()),
   };
 }

@@ -36,7 +36,6 @@ export function workers(page) {
   };
   return {
     title: () => "Workers",
-   
     draw: () => {
       const items = reading.data?.items ?? [];
       const alive = items.filter((each) => each.alive).length;

@@ -209,7 +209,7 @@ export function rowsOf(calls, { folded, unfolded, children, only, now }, depth =
         sum(each, now);
         const id = `${prefix}${each.path}/`;
         const isOpen = !folded.has(id);
-        rows.push({ id, kind: "branch", level, label: each.path.slice(each.path.lastIndexOf("/") + 1), from: each.from, to: each.to, count: each.count, isOpen, calls });
+        rows.push({ id, kind: "branch", level, label: each.path.slice(each.path.lastIndexOf("/") + 1).replace(/^@/, "turn "), from: each.from, to: each.to, count: each.count, isOpen, calls });
         if (isOpen) walk(each, level + 1);
       } else {
         const id = prefix + each.key;

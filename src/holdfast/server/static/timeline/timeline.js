@@ -116,7 +116,7 @@ export class Timeline {
     };
     const fresh = [
       segments("Bars show", [["time", "time"], ["tokens", "tokens"], ["cost", "cost"]], this.mode, (mode) => ((this.mode = mode), this.rebuild())),
-      h("div.pills", { role: "group", label: "Show only" }, filters.map(([name, word]) => h("button.pill", { "aria-pressed": this.only.has(name), click: () => turn(name) }, word, " ", h("b", amount(this.counts[name]))))),
+      h("div.pills", { role: "group", label: "Show only" }, filters.filter(([name]) => this.counts[name] || this.only.has(name)).map(([name, word]) => h("button.pill", { "aria-pressed": this.only.has(name), click: () => turn(name) }, word, " ", h("b", amount(this.counts[name]))))),
       h("span.grow"),
       h("button.pill.fold", { "aria-pressed": this.isFolding, click: () => ((this.isFolding = !this.isFolding), this.rebuild()) }, "fold idle time"),
       button("Fit", () => this.fit(), { kind: "small plain", keys: "z" }),
@@ -136,7 +136,7 @@ export class Timeline {
     // Measured first: a look behind a change has the browser lay out the page again.
     const style = getComputedStyle(this.root);
     this.height = parseInt(style.getPropertyValue("--row"), 10) || 26;
-    this.treeWidth = parseInt(style.getPropertyValue("--tree"), 10) || 188;
+    this.treeWidth = parseInt(style.getPropertyValue("--tree"), 10) || 208;
     const paint = Object.fromEntries(["wait", "sunken", "strong", "bad"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
     const { top, width: wide } = this.body.getBoundingClientRect();
     const map = this.map.parentElement.getBoundingClientRect();
