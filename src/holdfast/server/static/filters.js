@@ -5,62 +5,62 @@ const PLAIN = ["agent", "thread", "queue", "parent"];
 const UNITS = { s: 1, m: 60, h: 3600, d: 86_400, w: 604_800 };
 
 /** What a filter means: what the API is given, its terms, and what is wrong with it. A word that is not known is never
-    ignored: it would show too much. */
+		ignored: it would show too much. */
 export function parse(text) {
-  const given = { status: [], tag: [] };
-  const terms = words(text).map((word) => ({ text: word, problem: take(given, word) }));
-  const problem = terms.find((term) => term.problem)?.problem ?? null;
-  if (!given.status.length) delete given.status;
-  if (!given.tag.length) delete given.tag;
-  return { given, terms, problem };
+	const given = { status: [], tag: [] };
+	const terms = words(text).map((word) => ({ text: word, problem: take(given, word) }));
+	const problem = terms.find((term) => term.problem)?.problem ?? null;
+	if (!given.status.length) delete given.status;
+	if (!given.tag.length) delete given.tag;
+	return { given, terms, problem };
 }
 
 /** Words; one in quotes may have blanks in it. */
 function words(text) {
-  return (text.match(/(?:[^\s"]|"[^"]*")+/g) ?? []).slice(0, 30);
+	return (text.match(/(?:[^\s"]|"[^"]*")+/g) ?? []).slice(0, 30);
 }
 
 function take(given, word) {
-  const colon = word.indexOf(":");
-  const name = colon > 0 ? word.slice(0, colon).toLowerCase() : "";
-  const value = word.slice(colon + 1).replaceAll('"', "");
-  const twice = (key) => (key in given ? `There is more than one ${key}.` : null);
-  if (name === "status") {
-    const wanted = value.toLowerCase().replaceAll(" ", "_").replaceAll("-", "_");
-    if (!STATUSES.includes(wanted)) return `There is no status “${value}”. There are: ${STATUSES.join(", ")}.`;
-    given.status.push(wanted);
-  } else if (PLAIN.includes(name)) {
-    if (!value) return `${name}: needs a value.`;
-    if (twice(name)) return twice(name);
-    given[name] = value;
-  } else if (name === "since" || name === "until") {
-    const at = moment(value);
-    if (!at) return `“${value}” is no time: 30m, 12h, 7d, or 2026-11-16T10:00Z.`;
-    if (twice(name)) return twice(name);
-    given[name] = at;
-  } else if (name === "tag") {
-    if (!value.includes("=")) return "A tag is NAME=VALUE.";
-    given.tag.push(value);
-  } else if (name === "cut_off" || name === "cut-off") given.cut_off = true;
-  else if (name && /^[a-z_]+$/.test(name) && value && !/^[a-z]_/.test(value) && UNKNOWN.has(name)) return `There is no term “${name}:”. There are: status, agent, thread, queue, parent, since, until, tag, cut_off.`;
-  else {
-    if (given.prefix) return "An id begins in one way: there are two words that are no terms.";
-    given.prefix = word.replaceAll('"', "");
-  }
-  return null;
+	const colon = word.indexOf(":");
+	const name = colon > 0 ? word.slice(0, colon).toLowerCase() : "";
+	const value = word.slice(colon + 1).replaceAll('"', "");
+	const twice = (key) => (key in given ? `There is more than one ${key}.` : null);
+	if (name === "status") {
+		const wanted = value.toLowerCase().replaceAll(" ", "_").replaceAll("-", "_");
+		if (!STATUSES.includes(wanted)) return `There is no status “${value}”. There are: ${STATUSES.join(", ")}.`;
+		given.status.push(wanted);
+	} else if (PLAIN.includes(name)) {
+		if (!value) return `${name}: needs a value.`;
+		if (twice(name)) return twice(name);
+		given[name] = value;
+	} else if (name === "since" || name === "until") {
+		const at = moment(value);
+		if (!at) return `“${value}” is no time: 30m, 12h, 7d, or 2026-11-16T10:00Z.`;
+		if (twice(name)) return twice(name);
+		given[name] = at;
+	} else if (name === "tag") {
+		if (!value.includes("=")) return "A tag is NAME=VALUE.";
+		given.tag.push(value);
+	} else if (name === "cut_off" || name === "cut-off") given.cut_off = true;
+	else if (name && /^[a-z_]+$/.test(name) && value && !/^[a-z]_/.test(value) && UNKNOWN.has(name)) return `There is no term “${name}:”. There are: status, agent, thread, queue, parent, since, until, tag, cut_off.`;
+	else {
+		if (given.prefix) return "An id begins in one way: there are two words that are no terms.";
+		given.prefix = word.replaceAll('"', "");
+	}
+	return null;
 }
 
 // Ids may have colons (tickets:e_609…), so only what somebody may take for a term is refused.
 const UNKNOWN = new Set(["state", "statuses", "id", "run", "name", "kind", "cost", "calls", "is", "has", "before", "after", "owner", "worker", "tags", "started", "from", "to", "error"]);
 
 function moment(value) {
-  const age = /^(\d+)([smhdw])$/.exec(value);
-  if (age) return new Date(Date.now() - Number(age[1]) * UNITS[age[2]] * 1000).toISOString();
-  const at = new Date(value);
-  return /^\d{4}-\d\d-\d\d/.test(value) && !Number.isNaN(at.getTime()) ? at.toISOString() : null;
+	const age = /^(\d+)([smhdw])$/.exec(value);
+	if (age) return new Date(Date.now() - Number(age[1]) * UNITS[age[2]] * 1000).toISOString();
+	const at = new Date(value);
+	return /^\d{4}-\d\d-\d\d/.test(value) && !Number.isNaN(at.getTime()) ? at.toISOString() : null;
 }
 
 export const SHOWN_TERMS = {
-  text: (terms) => terms.map((term) => term.text).join(" "),
-  without: (terms, names) => terms.filter((term) => !names.some((name) => term.text.startsWith(`${name}:`))).map((term) => term.text).join(" "),
+	text: (terms) => terms.map((term) => term.text).join(" "),
+	without: (terms, names) => terms.filter((term) => !names.some((name) => term.text.startsWith(`${name}:`))).map((term) => term.text).join(" "),
 };
