@@ -52,7 +52,7 @@ def test_states_are_chosen_by_slider_and_list_and_compared_with_any_other(served
         await page.locator(".diff del", has_text="planned").wait_for()
         await page.get_by_role("list", name="Turns").get_by_role("button", name="turn 3").click()
         await page.get_by_text("Turn 3 of 3").wait_for()
-        await page.get_by_role("spinbutton", name="Differences to turn").fill("1")
+        await page.get_by_role("textbox", name="Differences to turn").fill("1")
         await page.keyboard.press("Tab")
         await page.locator(".diff del", has_text="planned").wait_for()
         await page.get_by_role("button", name="whole state").click()

@@ -44,7 +44,7 @@ export function states(page, path) {
 					page.shell.whyNot ? null : button("Fork with another state…", () => forkDialog(page.shell, run, { turn, turns }), { glyph: "fork", kind: "small" }),
 				),
 				turns > 1 ? h("input", { type: "range", min: "1", max: String(turns), value: String(turn), label: "Turn", on: { input: (event) => pick(Number(event.target.value)) } }) : null,
-				isWhole || !changes ? null : h("label.row.versus", "Differences to turn", h("input", { class: "narrow", type: "number", min: "1", max: String(turns), value: String(changes.a), on: { change: against } })),
+				isWhole || !changes ? null : h("label.row.versus", "Differences to turn", h("input", { class: "narrow", inputmode: "numeric", value: String(changes.a), on: { change: against } })),
 				isWhole || !changes ? valueView("State", state.state, { where: link(`${path}/payload`, { seq: state.state.seq, part: state.state.part }), isLong: true }) : differences(changes),
 			),
 		);
