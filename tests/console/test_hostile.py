@@ -87,7 +87,27 @@ async def listening(value: Any) -> Any:
     return value
 
 
-AGENTS: list[hf.Agent[..., Any]] = [asking, choosing, failing, doubting, listening]
+@hf.step
+async def murmured(text: str) -> None:
+    hf.stream("out").write(text)
+
+
+@hf.agent
+async def keeping(value: Any) -> None:
+    """Says it while it works, puts it out, and has it in its state."""
+    text = str(value)[:3_000]
+    await murmured(text)
+    await hf.artifact("note.html", "before")
+    await hf.artifact("note.html", text)
+    await hf.artifact("link", ref=_named(text)[:300])
+    async for state in hf.turns(dict[str, Any](kept=None, turns=0)):
+        state["kept"] = value
+        state["turns"] += 1
+        if state["turns"] == 2:
+            break
+
+
+AGENTS: list[hf.Agent[..., Any]] = [asking, choosing, failing, doubting, listening, keeping]
 
 
 def _named(text: str) -> str:
@@ -164,11 +184,18 @@ def test_nothing_runs_and_nothing_breaks(hostile: Served, width: int) -> None:
             await visit(path, seen)
         listed = hostile.ask("GET", "/runs?limit=200")["items"]
         for number, run in enumerate(listed):
-            if number % (6 if width == 390 else 4):  # each value comes by several agents
+            if number % (7 if width == 390 else 5):  # each value comes by several agents
                 continue
             path = f"/runs/{quote(run['id'], safe='')}"
             await visit(path, ".run-head")
             await visit(f"{path}?tab=values", ".json")
+            if run["agent"] == "keeping":
+                await visit(f"{path}?tab=state", ".state")
+                await visit(f"{path}?tab=streams", ".stream pre")
+                await visit(f"{path}?tab=artifacts", ".table tbody tr")
+                await page.get_by_role("button", name="difference").click()
+                await page.locator("pre.diff ins").first.wait_for(timeout=_PATIENCE_MS)
+                await check_page(f"{path}: difference")
             if run["agent"] == "listening":
                 await visit(f"{path}?tab=plan", ".plan-head")
                 await visit(f"{path}?tab=messages", ".bubble")
