@@ -298,7 +298,7 @@ async def compose(title: str) -> str:
 async def handbook(name: str) -> str:
     await hf.artifact("cover.png", _picture(240, 160))
     await hf.artifact("request", ref=f"https://git.example.org/acme/{name}/pull/7", kind="draft-pr")
-    begun = {"phase": "planned", "chapters": list[str](), "left": list(CHAPTERS)}
+    begun: dict[str, Any] = {"phase": "planned", "chapters": [], "left": list(CHAPTERS)}
     async for state in hf.turns(begun):
         title = state["left"].pop(0)
         state["chapters"].append(f"## {title}\n\n{await compose(title)}\n")
