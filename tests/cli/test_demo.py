@@ -71,38 +71,38 @@ def evidence(kept: dict[str, Any]) -> Evidence:
 
 
 def test_three_kills_four_processes_and_nothing_lost_or_done_twice(tmp_path: Path) -> None:
-    done = demo(tmp_path, "--json")
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
-    assert facts["ok"] is True
-    assert facts["seconds"] < 30
-    assert [kill["signal"] for kill in facts["kills"]] == [signal.SIGKILL] * 3
-    assert [kill["cut_off"] for kill in facts["kills"]] == [["investigate~2/digest#1"], ["write#1"], ["send_email#1"]]
-    assert len(set(facts["pids"])) == 4
-    assert [(mail["to"], mail["seen"]) for mail in facts["mails"]] == [([reader], 1) for reader in research.READERS]
-    assert facts["bodies"]["ran_again"] == []
-    assert [(d["key"], d["verdict"], d["by"], d["found"]) for d in facts["in_doubt"]] == [
-        ("send_email#1", "landed", "verify", [1])
-    ]
-    assert facts["in_doubt"][0]["evidence"] == {"cause": "crash", "verify": "landed"}
-    assert facts["chain"]["is_ok"] is True
-    assert facts["chain"]["verified"] == facts["chain"]["records"] > 20
-    assert facts["saved"]["input_tokens"] > 0
-    assert facts["saved"]["output_tokens"] > 0
-    assert facts["saved"]["cost"] > 0
-    assert facts["saved"]["seconds"] > 0
-    assert processes_in(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_two_demos_at_once_do_not_meet(tmp_path: Path) -> None:
+    """By two demos at once, which do not meet."""
     both = [
-        subprocess.Popen([*COMMAND, "--json"], env=environment(tmp_path), stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([*COMMAND, "--json"], env=environment(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE)
         for _ in "ab"
     ]
     said = [each.communicate(timeout=60)[0] for each in both]
     assert [each.returncode for each in both] == [0, 0]
-    assert all(json.loads(text)["ok"] for text in said)
+    pids: set[int] = set()
+    for text in said:
+        facts = json.loads(text)
+        assert facts["ok"] is True
+        assert [kill["signal"] for kill in facts["kills"]] == [signal.SIGKILL] * 3
+        assert [kill["cut_off"] for kill in facts["kills"]] == [
+            ["investigate~2/digest#1"],
+            ["write#1"],
+            ["send_email#1"],
+        ]
+        pids |= set(facts["pids"])
+        assert [(mail["to"], mail["seen"]) for mail in facts["mails"]] == [([reader], 1) for reader in research.READERS]
+        assert facts["bodies"]["ran_again"] == []
+        assert [(d["key"], d["verdict"], d["by"], d["found"]) for d in facts["in_doubt"]] == [
+            ("send_email#1", "landed", "verify", [1])
+        ]
+        assert facts["in_doubt"][0]["evidence"] == {"cause": "crash", "verify": "landed"}
+        assert facts["chain"]["is_ok"] is True
+        assert facts["chain"]["verified"] == facts["chain"]["records"] > 20
+        assert facts["saved"]["input_tokens"] > 0
+        assert facts["saved"]["output_tokens"] > 0
+        assert facts["saved"]["cost"] > 0
+        assert facts["saved"]["seconds"] > 0
+    assert len(pids) == 8
+    assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -116,20 +116,25 @@ def test_a_pipe_gets_plain_lines(tmp_path: Path) -> None:
     assert "◈ send_email#1" in done.stdout
 
 
-@pytest.mark.parametrize("columns", [80, 140])
-def test_a_terminal_shows_kills_in_red_and_resumes_in_green(tmp_path: Path, columns: int) -> None:
-    shown = on_terminal(tmp_path, columns)
+def test_a_terminal_shows_kills_in_red_and_resumes_in_green(tmp_path: Path) -> None:
+    shown = on_terminal(tmp_path, 80)
     assert len(re.findall(r"\x1b\[31m✖ SIGKILL pid \d+ ", shown)) == 3
     assert len(re.findall(r"\x1b\[32m↺ process \d resumes ", shown)) == 3
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
-    assert "11 of 11 checks hold" in plain
-    assert "write#1" in plain
-    assert max(len(line) for line in re.split(r"[\r\n]+", plain)) <= columns
+    assert_fits(shown, 80)
     assert shown.rstrip().count("\x1b[?25l") == shown.count("\x1b[?25h"), "the cursor is visible again"
 
 
 def test_no_color_means_none(tmp_path: Path) -> None:
-    assert not re.search(r"\x1b\[3[0-9]m", on_terminal(tmp_path, 80, NO_COLOR="1"))
+    shown = on_terminal(tmp_path, 140, NO_COLOR="1")
+    assert not re.search(r"\x1b\[3[0-9]m", shown)
+    assert_fits(shown, 140)
+
+
+def assert_fits(shown: str, columns: int) -> None:
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert "11 of 11 checks hold" in plain
+    assert "write#1" in plain
+    assert max(len(line) for line in re.split(r"[\r\n]+", plain)) <= columns
 
 
 def on_terminal(folder: Path, columns: int, **more: str) -> str:
