@@ -341,7 +341,7 @@ def test_a_change_that_leaves_size_and_times_is_seen_all_the_same(
     assert len(seen) == 100
     monkeypatch.setattr(place, "_tick", lambda: 0)
     saved()
-    assert place._known == {}
+    assert not any(each.files for each in place._known.values())
 
 
 @pytest.mark.prove
@@ -354,23 +354,23 @@ def test_five_thousand_files_and_three_changes(tmp_path: Path) -> None:
             path = repo.path / f"d{number % 50}"
             path.mkdir(exist_ok=True)
             (path / f"{number}.txt").write_text(f"file {number} " * 80)
-        took.append(time.perf_counter())
+        took.append(time.process_time())
 
     @hf.step
     def change(repo: hf.Workspace, number: int) -> None:
         (repo.path / f"d1/{number}.new").write_text("changed")
         (repo.path / f"d2/{50 * number + 2}.txt").unlink()
         (repo.path / "new").write_text(f"new {number}")
-        took.append(time.perf_counter())
+        took.append(time.process_time())
 
     @hf.agent
     async def filling(rounds: int) -> int:
         repo = await hf.workspace("repo")
         await fill(repo)
-        took.append(time.perf_counter())
+        took.append(time.process_time())
         for number in range(rounds):
             await change(repo, number)
-            took.append(time.perf_counter())
+            took.append(time.process_time())
         return repo.version
 
     async def story(app: hf.Holdfast) -> None:
@@ -378,7 +378,7 @@ def test_five_thousand_files_and_three_changes(tmp_path: Path) -> None:
         assert await run.result() == 6
         saves = [took[n + 1] - took[n] for n in range(0, len(took), 2)]
         print("saves took", saves)
-        assert min(saves[1:]) <= 0.1 * saves[0], "the machine may be busy with something else in the others"
+        assert min(saves[1:]) <= 0.1 * saves[0], "CPU; a collection of garbage may be in the others"
 
     AGENTS.append(filling)
     live(tmp_path, story)

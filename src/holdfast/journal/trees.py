@@ -47,6 +47,7 @@ class Link:
 class Directory:
     mode: int
     entries: Mapping[str, File | Link | Directory]
+    listed: FileRef | None = None  #: the list of it in the store; None: it has none yet
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, File | Link | Directory]]:
         """Everything in it, by path, each directory before what it holds."""
@@ -59,19 +60,18 @@ class Directory:
 EMPTY = Directory(0o755, {})
 
 
-def chunks_of_tree(tree: Directory, done: Callable[[FileRef], None]) -> Chunks:
-    """The lists of a tree, from the leaves up; `done` is told what the tree itself is."""
+def chunks_of_list(entries: Mapping[str, File | Link | Directory], done: Callable[[FileRef], None]) -> Chunks:
+    """The list of a directory whose own directories have theirs; `done` is told what it is."""
     listed: dict[str, list[Any]] = {}
-    for name, entry in sorted(tree.entries.items()):
+    for name, entry in sorted(entries.items()):
         match entry:
             case File():
                 listed[name] = ["f", entry.mode, *_plain(entry.content)]
             case Link():
                 listed[name] = ["l", entry.target]
             case Directory():
-                found: list[FileRef] = []
-                yield from chunks_of_tree(entry, found.append)
-                listed[name] = ["d", entry.mode, *_plain(found[0])]
+                assert entry.listed is not None
+                listed[name] = ["d", entry.mode, *_plain(entry.listed)]
     text = json.dumps(listed, separators=(",", ":"))
     yield from chunks_of(io.BytesIO(text.encode()), done)
 
@@ -97,7 +97,7 @@ async def load_tree(store: FileStore, run_id: RunId, root: FileRef | None, *, mo
                     raise ValueError(f"an entry of a sort that is not known: {sort!r}")
     except (ValueError, TypeError, AttributeError, IndexError) as error:
         raise DamagedFile(f"A directory of a workspace of run {run_id} cannot be read: {error}") from error
-    return Directory(mode, entries)
+    return Directory(mode, entries, root)
 
 
 async def tree_state(

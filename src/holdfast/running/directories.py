@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from fnmatch import translate
 from operator import attrgetter
 from typing import BinaryIO, NamedTuple
@@ -23,7 +23,7 @@ from typing import BinaryIO, NamedTuple
 from holdfast.base.ids import new_uuid
 from holdfast.errors import DamagedFile, UsageError
 from holdfast.journal.files import CHUNK, Chunks, chunks_of, read_chunks, sound_chunks
-from holdfast.journal.trees import EMPTY, Directory, File, Link, chunks_of_tree
+from holdfast.journal.trees import EMPTY, Directory, File, Link, chunks_of_list
 from holdfast.model import RunId
 from holdfast.model.files import FileRef
 from holdfast.store.files import FileStore
@@ -36,24 +36,39 @@ _NAME = attrgetter("name")
 _AT_ONCE = 64  # small files that are read from the store together
 
 
-class Stamp(NamedTuple):
-    """What changes when a file does."""
-
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> Stamp:
-        return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+#: What changes when a file does: its mode, inode, size and times; the last one is that of any change.
+Stamp = tuple[int, int, int, int, int]
+_STAMP: Callable[[os.stat_result], Stamp] = attrgetter("st_mode", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
 
 
-class Seen(NamedTuple):
-    """A file as it lies in the directory."""
+class Folder(NamedTuple):
+    """A directory as it lies there."""
 
-    mode: int  #: with the bits that are not stored
-    stamp: Stamp
+    mode: int
+    files: dict[str, Stamp]
+    links: dict[str, Link]
+    below: list[str]
+
+
+class Known(NamedTuple):
+    """A directory that was looked at before: what it held, and which of its files have not changed if they are so."""
+
+    files: dict[str, Stamp]
+    held: Directory
+
+    def is_still(self, folder: Folder) -> bool:
+        """Whether that is what lies there, apart from what its own directories hold."""
+        held = self.held.entries
+        return (
+            self.files == folder.files
+            and len(held) == len(folder.files) + len(folder.links) + len(folder.below)
+            and all(held.get(name) == link for name, link in folder.links.items())
+            and all(type(held.get(name)) is Directory for name in folder.below)
+        )
+
+
+_NOTHING = Known({}, EMPTY)
+_NO_FOLDER = Folder(0, {}, {}, [])
 
 
 class Ignored:
@@ -82,49 +97,63 @@ class WorkingDirectory:
         self.folder = folder
         self.path = os.path.join(folder, "files")
         self._ignored = ignored
-        self.found = EMPTY  #: what it held when that was stored last
-        self._known: dict[str, tuple[Stamp, FileRef]] = {}
+        self._known: dict[str, Known] = {}  # by path, which ends with a slash
+        self._written_ns = 0  # when one of its files was written last
         os.makedirs(self.path, mode=0o700, exist_ok=True)
+
+    @property
+    def found(self) -> Directory:
+        """What it held when that was learned last."""
+        return self._known.get("", _NOTHING).held
 
     # what it holds
 
-    def look(self) -> dict[str, Seen | Link | int]:
-        """What it holds, by path, directories (their modes) before what is in them."""
-        found: dict[str, Seen | Link | int] = {}
+    def look(self, *, is_ours: bool = False) -> dict[str, Folder]:
+        """What it holds, by directory, each before those in it.
+
+        `is_ours`: what cannot be stored is removed, and directories are made ours to write in.
+        """
+        found: dict[str, Folder] = {}
         top = os.open(self.path, _DIRECTORY)
         try:
-            self._look(top, "", found)
+            self._look(top, "", found, mode=EMPTY.mode, is_ours=is_ours)
         finally:
             os.close(top)
         return found
 
-    def _look(self, directory: int, prefix: str, found: dict[str, Seen | Link | int]) -> None:
+    def _look(self, directory: int, prefix: str, found: dict[str, Folder], *, mode: int, is_ours: bool) -> None:
         has_patterns = bool(self._ignored.patterns)
         with os.scandir(directory) as entries:
             found_here = sorted(entries, key=_NAME)
+        folder = found[prefix] = Folder(mode, {}, {}, [])
+        files = folder.files
         for entry in found_here:
             name = entry.name
-            path = f"{prefix}{name}"
-            if has_patterns and self._ignored.has(path, name):
+            if has_patterns and self._ignored.has(f"{prefix}{name}", name):
                 continue
-            at = entry.stat(follow_symlinks=False)
-            sort = at.st_mode & _SORT
+            stamp = _STAMP(entry.stat(follow_symlinks=False))
+            sort = stamp[0] & _SORT
             if sort == stat.S_IFREG:
-                stamp = Stamp(at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
-                found[path] = Seen(at.st_mode & 0o7777, stamp)
+                files[name] = stamp
             elif sort == stat.S_IFLNK:
-                found[path] = Link(os.readlink(name, dir_fd=directory))
+                folder.links[name] = Link(os.readlink(name, dir_fd=directory))
             elif sort == stat.S_IFDIR:
-                found[path] = at.st_mode & 0o777
+                folder.below.append(name)
+                its_mode = stamp[0] & 0o777
+                if is_ours and its_mode & 0o700 != 0o700:
+                    its_mode = 0o700
+                    os.chmod(name, its_mode, dir_fd=directory)
                 below = os.open(name, _DIRECTORY, dir_fd=directory)
                 try:
-                    self._look(below, f"{path}/", found)
+                    self._look(below, f"{prefix}{name}/", found, mode=its_mode, is_ours=is_ours)
                 finally:
                     os.close(below)
+            elif is_ours:
+                os.unlink(name, dir_fd=directory)
             else:
                 raise UsageError(
-                    f"{path} in a workspace is neither a file nor a directory nor a link, and cannot be stored. Remove "
-                    "it before the body returns, or give hf.workspace() a pattern for it in ignore=."
+                    f"{prefix}{name} in a workspace is neither a file nor a directory nor a link, and cannot be "
+                    "stored. Remove it before the body returns, or give hf.workspace() a pattern for it in ignore=."
                 )
 
     def _refuse_outward(self, path: str, target: str) -> None:
@@ -139,39 +168,36 @@ class WorkingDirectory:
 
     # storing what it holds
 
-    def chunks(self, done: Callable[[FileRef, int, int], None], fresh: dict[str, tuple[Stamp, FileRef]]) -> Chunks:
-        """The chunks of what has changed, then of the lists; `done` hears of the tree, its files and their bytes.
+    def chunks(self, done: Callable[[FileRef, int, int], None], fresh: dict[str, Known]) -> Chunks:
+        """The chunks of what has changed, and of the lists; `done` hears of the tree, its files and their bytes.
 
-        `fresh` gets what is known of its files then: `learn` it once all of this is stored.
+        `fresh` gets what is known of it then: `learn` it once all of this is stored.
         """
         before_ns = self._tick()
         seen = self.look()
-        entries: dict[str, dict[str, File | Link | Directory]] = {"": {}}
-        modes: dict[str, int] = {}
-        size = 0
-        for path, each in seen.items():
-            parent, _, name = path.rpartition("/")
-            if isinstance(each, Seen):
-                known = self._known.get(path)
-                if known is not None and known[0] == each.stamp:
-                    content = known[1]
+        for path, folder in seen.items():
+            for name, link in folder.links.items():
+                self._refuse_outward(f"{path}{name}", link.target)
+        for path, folder in reversed(seen.items()):
+            known = self._known.get(path, _NOTHING)
+            held = known.held
+            below = {name: fresh[f"{path}{name}/"].held for name in folder.below}
+            is_same = held.listed is not None and held.mode == folder.mode and known.is_still(folder)
+            if is_same and all(held.entries[name] is each for name, each in below.items()):
+                fresh[path] = known
+                continue
+            entries: dict[str, File | Link | Directory] = {**folder.links, **below}
+            for name, stamp in folder.files.items():
+                if known.files.get(name) == stamp:
+                    entries[name] = held.entries[name]
                 else:
-                    content = yield from self._read(path)
-                if each.stamp.changed_ns < before_ns:
-                    fresh[path] = each.stamp, content
-                size += content.size
-                entries[parent][name] = File(each.mode & 0o777, content)
-            elif isinstance(each, Link):
-                self._refuse_outward(path, each.target)
-                entries[parent][name] = each
-            else:
-                entries[path], modes[path] = {}, each
-        for path in sorted(modes, key=lambda path: -path.count("/")):
-            parent, _, name = path.rpartition("/")
-            entries[parent][name] = Directory(modes[path], entries[path])
-        files = sum(isinstance(each, Seen) for each in seen.values())
-        self.found = Directory(0o755, entries[""])
-        yield from chunks_of_tree(self.found, lambda tree: done(tree, files, size))
+                    entries[name] = File(stamp[0] & 0o777, (yield from self._read(f"{path}{name}")))
+            files = {name: stamp for name, stamp in folder.files.items() if stamp[-1] < before_ns}
+            fresh[path] = Known(files, Directory(folder.mode, entries, (yield from _listed(entries))))
+        sizes = [entry.content.size for _, entry in fresh[""].held.walk() if type(entry) is File]
+        tree = fresh[""].held.listed
+        assert tree is not None
+        done(tree, len(sizes), sum(sizes))
 
     def _read(self, path: str) -> Generator[tuple[str, bytes], None, FileRef]:
         found: list[FileRef] = []
@@ -183,7 +209,7 @@ class WorkingDirectory:
         with self._parent(path) as (directory, name):
             return open(os.open(name, _READ, dir_fd=directory), "rb")
 
-    def learn(self, fresh: dict[str, tuple[Stamp, FileRef]]) -> None:
+    def learn(self, fresh: dict[str, Known]) -> None:
         """All of it is in the store."""
         self._known = fresh
 
@@ -214,96 +240,78 @@ class WorkingDirectory:
 
     # making it hold something
 
-    async def hold(self, files: FileStore, run_id: RunId, tree: Directory) -> bool:
-        """Make it hold just this, apart from what is ignored; whether anything had to be changed."""
-        wanted = dict(tree.walk())
-        missing, was_changed = await asyncio.to_thread(self._clear, wanted)
+    async def hold(self, files: FileStore, run_id: RunId, tree: Directory) -> None:
+        """Make it hold just this, apart from what is ignored."""
+        missing, modes = await asyncio.to_thread(self._fit, tree)
         for group in _groups(missing):
             await self._fetch(files, run_id, group)
-        await asyncio.to_thread(self._settle, wanted, bool(missing))
-        return was_changed or bool(missing)
+        await asyncio.to_thread(self._settle, tree, modes)
 
-    def _clear(self, wanted: dict[str, File | Link | Directory]) -> tuple[list[tuple[str, File]], bool]:
-        """Take away what is not wanted, make directories and links; the files that are missing."""
-        was_changed = False
-        fresh: dict[str, tuple[Stamp, FileRef]] = {}
+    def _fit(self, tree: Directory) -> tuple[list[tuple[str, File]], dict[str, int]]:
+        """Take away what is not wanted, make directories and links; the missing files, and modes of directories."""
         before_ns = self._tick()
-        seen = self._look_at_all()
+        seen = self.look(is_ours=True)
+        known_before, self._known, self._written_ns = self._known, {}, 0
         missing: list[tuple[str, File]] = []
-        kept: set[str] = set()
-        for path, each in seen.items():
-            want = wanted.get(path)
-            fits = (
-                isinstance(want, File)
-                if isinstance(each, Seen)
-                else want == each
-                if isinstance(each, Link)
-                else isinstance(want, Directory)
-            )
-            if isinstance(each, Seen) and isinstance(want, File):
-                content = self._content(path, each)
-                fits = content == want.content
-                if fits and each.stamp.changed_ns < before_ns:
-                    fresh[path] = each.stamp, want.content
-                if fits and each.mode == want.mode:
-                    kept.add(path)
-            elif fits:
-                kept.add(path)
-            if not fits:
-                self._remove(path)
-                was_changed = True
-        self._known = fresh
-        for path, want in wanted.items():
-            if path in kept:
+        modes: dict[str, int] = {}
+        for path, wanted in _directories("", tree):
+            folder = seen.get(path, _NO_FOLDER)
+            if folder.mode != wanted.mode and path:
+                modes[path] = wanted.mode
+            known = known_before.get(path, _NOTHING)
+            if known.held is wanted and known.is_still(folder):
+                self._known[path] = known
                 continue
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._parent(path) as (directory, name):
-                at = None
-                with contextlib.suppress(FileNotFoundError):
-                    at = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                if isinstance(want, Directory) and at is None:
-                    os.mkdir(name, 0o700, dir_fd=directory)
-                    was_changed = True
-                elif isinstance(want, Link) and at is None:
-                    _refuse_tampered(path, want.target)
-                    os.symlink(want.target, name, dir_fd=directory)
-                    was_changed = True
-                elif isinstance(want, File):
-                    if at is None:
-                        missing.append((path, want))
-                    elif stat.S_IMODE(at.st_mode) != want.mode:
-                        os.chmod(name, want.mode, dir_fd=directory)
-                        self._known.pop(path, None)
-                        was_changed = True
-        return missing, was_changed
+            kept = self._cleared(path, folder, known=known, wanted=wanted)
+            for name, entry in wanted.entries.items():
+                if name not in kept and self._made(f"{path}{name}", entry) and isinstance(entry, File):
+                    missing.append((f"{path}{name}", entry))
+            self._known[path] = Known({name: at for name, at in kept.items() if at[-1] < before_ns}, wanted)
+        return missing, modes
 
-    def _look_at_all(self) -> dict[str, Seen | Link | int]:
-        """As `look`, and whatever cannot be stored is removed first; directories are made ours to write in."""
-        while True:
-            for directory, _, _ in os.walk(self.path, followlinks=False):
-                if stat.S_IMODE(os.lstat(directory).st_mode) & 0o700 != 0o700:
-                    os.chmod(directory, 0o700)
-            try:
-                return self.look()
-            except UsageError:
-                self._remove_odd()
+    def _cleared(self, path: str, folder: Folder, *, known: Known, wanted: Directory) -> dict[str, Stamp]:
+        """Take away what is not wanted in a directory; the files that are as they should be."""
+        entries = wanted.entries
+        kept: dict[str, Stamp] = {}
+        for name, stamp in folder.files.items():
+            entry = entries.get(name)
+            found = known.held.entries[name] if known.files.get(name) == stamp else None
+            if not isinstance(entry, File) or entry.content != self._content(f"{path}{name}", found):
+                self._remove(f"{path}{name}")
+            elif entry.mode == stat.S_IMODE(stamp[0]):
+                kept[name] = stamp
+        for name, link in folder.links.items():
+            if entries.get(name) != link:
+                self._remove(f"{path}{name}")
+        for name in folder.below:
+            if not isinstance(entries.get(name), Directory):
+                self._remove(f"{path}{name}")
+        return kept
 
-    def _remove_odd(self) -> None:
-        for directory, _, names in os.walk(self.path, followlinks=False):
-            for name in names:
-                path = os.path.join(directory, name)
-                mode = os.lstat(path).st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-                    os.unlink(path)
-
-    def _content(self, path: str, seen: Seen) -> FileRef:
-        known = self._known.get(path)
-        if known is not None and known[0] == seen.stamp:
-            return known[1]
+    def _content(self, path: str, known: File | Link | Directory | None) -> FileRef:
+        if isinstance(known, File):
+            return known.content
         found: list[FileRef] = []
         with contextlib.suppress(PermissionError), self._open(path) as stream:
             for _ in chunks_of(stream, found.append):
                 pass
         return found[0] if found else FileRef("", 0)
+
+    def _made(self, path: str, wanted: File | Link | Directory) -> bool:
+        """Whether there was nothing: then a directory or a link is there now. A file that is there gets its mode."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._parent(path) as (directory, name):
+            try:
+                mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+            except FileNotFoundError:
+                if isinstance(wanted, Directory):
+                    os.mkdir(name, 0o700, dir_fd=directory)
+                elif isinstance(wanted, Link):
+                    _refuse_tampered(path, wanted.target)
+                    os.symlink(wanted.target, name, dir_fd=directory)
+                return True
+            if isinstance(wanted, File) and stat.S_IMODE(mode) != wanted.mode:
+                os.chmod(name, wanted.mode, dir_fd=directory)
+        return False
 
     def _remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._parent(path) as (directory, name):
@@ -340,21 +348,36 @@ class WorkingDirectory:
     def _written(self, path: str, each: File, stream: BinaryIO) -> None:
         stream.flush()
         os.fchmod(stream.fileno(), each.mode)
-        self._known[path] = Stamp.of(os.fstat(stream.fileno())), each.content
+        stamp = _STAMP(os.fstat(stream.fileno()))
+        parent, slash, name = path.rpartition("/")
+        self._known[f"{parent}{slash}"].files[name] = stamp
+        self._written_ns = max(self._written_ns, stamp[-1])
 
-    def _settle(self, wanted: dict[str, File | Link | Directory], was_written: bool) -> None:
+    def _settle(self, tree: Directory, modes: dict[str, int]) -> None:
         """The modes of directories, from the leaves up; and what was written is to be older than what comes."""
-        for path in sorted((p for p, each in wanted.items() if isinstance(each, Directory)), reverse=True):
-            want = wanted[path]
-            assert isinstance(want, Directory)
-            with self._parent(path) as (directory, name):
-                os.chmod(name, want.mode, dir_fd=directory)
-        for path, each in wanted.items():
-            if isinstance(each, Link):
-                self._refuse_outward(path, each.target)
-        last_ns = max((stamp.changed_ns for stamp, _ in self._known.values()), default=0) if was_written else 0
-        while last_ns and self._tick() <= last_ns:
+        for path, mode in reversed(modes.items()):
+            with self._parent(path.rstrip("/")) as (directory, name):
+                os.chmod(name, mode, dir_fd=directory)
+        for path, each in _directories("", tree):
+            for name, entry in each.entries.items():
+                if type(entry) is Link:
+                    self._refuse_outward(f"{path}{name}", entry.target)
+        while self._written_ns and self._tick() <= self._written_ns:
             time.sleep(0.001)
+
+
+def _listed(entries: Mapping[str, File | Link | Directory]) -> Generator[tuple[str, bytes], None, FileRef]:
+    found: list[FileRef] = []
+    yield from chunks_of_list(entries, found.append)
+    return found[0]
+
+
+def _directories(path: str, tree: Directory) -> Iterator[tuple[str, Directory]]:
+    """A tree and the directories in it, each before those in it."""
+    yield path, tree
+    for name, entry in tree.entries.items():
+        if type(entry) is Directory:
+            yield from _directories(f"{path}{name}/", entry)
 
 
 def _refuse_tampered(path: str, target: str) -> None:

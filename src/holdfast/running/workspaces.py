@@ -35,7 +35,7 @@ from holdfast.model import Fence, NoteKind, RunId
 from holdfast.model.files import FileRef
 from holdfast.running.activity import Activity
 from holdfast.running.bodies import LateThread
-from holdfast.running.directories import Ignored, WorkingDirectory
+from holdfast.running.directories import Ignored, Known, WorkingDirectory
 from holdfast.running.outputs import OutputNote
 from holdfast.running.scopes import StepInfo
 from holdfast.store.files import FileStore
@@ -280,7 +280,7 @@ class Given:
     async def _save(self, info: StepInfo, room: Room) -> None:
         run, place = self._all.run, room.place()
         found: list[tuple[FileRef, int, int]] = []
-        fresh: dict[str, Any] = {}
+        fresh: dict[str, Known] = {}
         filing = Filing(self._all.files, run.id, fence=lambda: run.fence, patiently=run.patiently)
         await filing.put(place.chunks(lambda *what: found.append(what), fresh))
         place.learn(fresh)
