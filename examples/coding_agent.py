@@ -8,6 +8,7 @@ twice, and pushes its branch once. The remote is a bare repository next to it, t
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import holdfast as hf
@@ -113,17 +114,19 @@ async def fix(task: str, remote: str) -> str:
 
 
 def make_remote() -> None:
-    """A repository with a test that fails."""
+    """A repository with a test that fails; as a whole or not at all, since this too may be killed."""
     if REMOTE.exists():
         return
-    seed = Path("seed")
-    seed.mkdir(exist_ok=True)
-    for name, text in FILES.items():
-        (seed / name).write_text(text)
-    git("init", "--quiet", "--initial-branch=main", cwd=seed)
-    git("add", "--all", cwd=seed)
-    git("commit", "--quiet", "--message", "Begin", cwd=seed)
-    git("clone", "--quiet", "--bare", "seed", str(REMOTE))
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        seed, remote = Path(folder, "seed"), Path(folder, "remote.git")
+        seed.mkdir()
+        for name, text in FILES.items():
+            (seed / name).write_text(text)
+        git("init", "--quiet", "--initial-branch=main", cwd=seed)
+        git("add", "--all", cwd=seed)
+        git("commit", "--quiet", "--message", "Begin", cwd=seed)
+        git("clone", "--quiet", "--bare", str(seed), str(remote))
+        remote.rename(REMOTE)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import holdfast as hf
 from holdfast.testing.processes import environment
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "coding_agent.py"
+
+
+@pytest.mark.parametrize("died_after", ["commit", "clone"])
+def test_a_coding_agent_that_was_killed_while_its_remote_was_made_has_one(tmp_path: Path, died_after: str) -> None:
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    killing = f'case "$*" in *" {died_after} "*) kill -9 $PPID;; esac'
+    git.write_text(f'#!/bin/sh\n{shutil.which("git")} "$@" || exit\n{killing}\n')
+    git.chmod(0o755)
+    code = f"import sys; sys.path.insert(0, {str(EXAMPLE.parent)!r}); import coding_agent as c; c.make_remote()"
+
+    def made(path: str) -> int:
+        ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment({"PATH": path}), check=False)
+        return ended.returncode
+
+    assert made(f"{git.parent}:{os.environ['PATH']}") == -9
+    assert made(os.environ["PATH"]) == 0
+    log = subprocess.run(
+        ["git", "log", "--format=%s"], cwd=tmp_path / "remote.git", check=True, capture_output=True, text=True
+    )
+    assert log.stdout == "Begin\n"
 
 
 def test_a_coding_agent_that_is_killed_and_short_of_money_pushes_its_branch_once(tmp_path: Path) -> None:

@@ -36,6 +36,11 @@ def test_a_killed_chat_goes_on_where_it_was(tmp_path: Path, point: str) -> None:
         async with hf.connect(str(tmp_path / ".holdfast" / "holdfast.db")) as app:
             events = [event async for event in app.get("tides-1").stream(offset=0)]
             resets = [event.number for event in events if event.kind == "reset"]
+            (receipt,) = await app.get("tides-1").receipts()
+            answered = 2 if point.startswith("stream") else 3
+            assert (receipt.replayed, receipt.executed) == (answered, 4 - answered), (
+                "its step, and what the thread said"
+            )
             assert len(resets) == point.startswith("stream")
             if resets:  # what it had comes again as one chunk, and then the rest
                 before = "".join(event.text for event in events[: resets[0]])

@@ -81,7 +81,7 @@ class Ending:
         run = self._run
         if self._is_resumed and not self._has_summed_up:
             self._has_summed_up = True
-            if run.replay.has_answers:
+            if run.replay.has_answers or run.receipt.replayed:
                 run.journal.add(
                     Kind.noted, "", NoteKind.resumed, payload=run.receipt.text(run.activity.executed), soon=False
                 )
