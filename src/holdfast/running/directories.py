@@ -41,8 +41,8 @@ Stamp = tuple[int, int, int, int, int]
 _STAMP: Callable[[os.stat_result], Stamp] = attrgetter("st_mode", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
 
 
-class Folder(NamedTuple):
-    """A directory as it lies there."""
+class Holding(NamedTuple):
+    """What a directory holds, as it lies there."""
 
     mode: int
     files: dict[str, Stamp]
@@ -56,7 +56,7 @@ class Known(NamedTuple):
     files: dict[str, Stamp]
     held: Directory
 
-    def is_still(self, folder: Folder) -> bool:
+    def is_still(self, folder: Holding) -> bool:
         """Whether that is what lies there, apart from what its own directories hold."""
         held = self.held.entries
         return (
@@ -68,7 +68,7 @@ class Known(NamedTuple):
 
 
 _NOTHING = Known({}, EMPTY)
-_NO_FOLDER = Folder(0, {}, {}, [])
+_NO_HOLDING = Holding(0, {}, {}, [])
 
 
 class Ignored:
@@ -108,12 +108,12 @@ class WorkingDirectory:
 
     # what it holds
 
-    def look(self, *, is_ours: bool = False) -> dict[str, Folder]:
+    def look(self, *, is_ours: bool = False) -> dict[str, Holding]:
         """What it holds, by directory, each before those in it.
 
         `is_ours`: what cannot be stored is removed, and directories are made ours to write in.
         """
-        found: dict[str, Folder] = {}
+        found: dict[str, Holding] = {}
         top = os.open(self.path, _DIRECTORY)
         try:
             self._look(top, "", found, mode=EMPTY.mode, is_ours=is_ours)
@@ -121,11 +121,11 @@ class WorkingDirectory:
             os.close(top)
         return found
 
-    def _look(self, directory: int, prefix: str, found: dict[str, Folder], *, mode: int, is_ours: bool) -> None:
+    def _look(self, directory: int, prefix: str, found: dict[str, Holding], *, mode: int, is_ours: bool) -> None:
         has_patterns = bool(self._ignored.patterns)
         with os.scandir(directory) as entries:
             found_here = sorted(entries, key=_NAME)
-        folder = found[prefix] = Folder(mode, {}, {}, [])
+        folder = found[prefix] = Holding(mode, {}, {}, [])
         files = folder.files
         for entry in found_here:
             name = entry.name
@@ -255,7 +255,7 @@ class WorkingDirectory:
         missing: list[tuple[str, File]] = []
         modes: dict[str, int] = {}
         for path, wanted in _directories("", tree):
-            folder = seen.get(path, _NO_FOLDER)
+            folder = seen.get(path, _NO_HOLDING)
             if folder.mode != wanted.mode and path:
                 modes[path] = wanted.mode
             known = known_before.get(path, _NOTHING)
@@ -269,7 +269,7 @@ class WorkingDirectory:
             self._known[path] = Known({name: at for name, at in kept.items() if at[-1] < before_ns}, wanted)
         return missing, modes
 
-    def _cleared(self, path: str, folder: Folder, *, known: Known, wanted: Directory) -> dict[str, Stamp]:
+    def _cleared(self, path: str, folder: Holding, *, known: Known, wanted: Directory) -> dict[str, Stamp]:
         """Take away what is not wanted in a directory; the files that are as they should be."""
         entries = wanted.entries
         kept: dict[str, Stamp] = {}
