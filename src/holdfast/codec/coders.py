@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from holdfast.base.secrets import SECRETS
 from holdfast.codec.fastjson import quote
 from holdfast.codec.foreign import refuse
 from holdfast.codec.refusal import Refused, describe, type_name
 from holdfast.codec.shapes import Shape
+from holdfast.codec.swift import copy_swiftly
 from holdfast.codec.tags import ATOMS
-from holdfast.codec.text import LARGE, from_text, to_text
+from holdfast.codec.text import LARGE, Tree, from_text, to_text_and_tree
 from holdfast.errors import Undecodable, Unserialisable
 
 T = TypeVar("T")
@@ -40,25 +41,30 @@ class Coder(Generic[T]):
 
     def dumps(self, value: T, *, what: str = "value") -> str:
         """The text of a value; raises `Unserialisable` with the path of the part that cannot be stored."""
-        try:
-            text = to_text(value, refuse)
-        except Refused as refused:
-            raise refused.error(what) from None
-        return unrevealed(text, what) if SECRETS.is_any else text
+        return self._text_and_tree(value, what)[0]
 
     def loads(self, text: str, *, what: str = "value") -> T:
         """The value of a text; raises `Undecodable` if it is damaged or does not fit the annotation."""
-        try:
-            return from_text(text)  # type: ignore[no-any-return]
-        except ValueError as error:
-            raise _damaged(what, error) from None
+        value: T = _read(text, what)
+        return value
 
     def roundtrip(self, value: T, *, what: str = "value") -> tuple[str, T]:
         """The text of a value and what it reads back as, which is what the caller of a step gets."""
-        text = self.dumps(value, what=what)
+        text, tree = self._text_and_tree(value, what)
         if type(value) in ATOMS:
             return text, value
-        return text, self.loads(text, what=what)
+        copied = copy_swiftly(value) if tree is not None and tree.value is value else None
+        # What has the shape of an annotation has it when it is read: nothing is lost on the way.
+        return text, _read(text, what) if copied is None else copied
+
+    def _text_and_tree(self, value: T, what: str) -> tuple[str, Tree | None]:
+        try:
+            found = to_text_and_tree(value, refuse)
+        except Refused as refused:
+            raise refused.error(what) from None
+        if SECRETS.is_any:
+            unrevealed(found[0], what)
+        return found
 
 
 def unrevealed(text: str, what: str) -> str:
@@ -72,8 +78,11 @@ def unrevealed(text: str, what: str) -> str:
     return text
 
 
-def _damaged(what: str, error: ValueError) -> Undecodable:
-    return Undecodable(f"{what} cannot be read: the stored text is damaged or foreign ({error}).")
+def _read(text: str, what: str) -> Any:
+    try:
+        return from_text(text)
+    except ValueError as error:
+        raise Undecodable(f"{what} cannot be read: the stored text is damaged or foreign ({error}).") from None
 
 
 class ShapeCoder(Coder[T]):
@@ -85,35 +94,30 @@ class ShapeCoder(Coder[T]):
         self._shape = shape
         self._kinds = shape.kinds or frozenset()
 
-    def dumps(self, value: T, *, what: str = "value") -> str:
+    def _text_and_tree(self, value: T, what: str) -> tuple[str, Tree | None]:
         try:
             if type(value) not in self._kinds:
                 self._shape.check(value)
             if type(value) is str and len(value) <= LARGE:  # type: ignore[arg-type]
-                text = quote(value)  # type: ignore[arg-type]
+                found: tuple[str, Tree | None] = (quote(value), None)  # type: ignore[arg-type]
             else:
-                text = to_text(value, refuse, known_plain=self._shape.proves_json)
+                found = to_text_and_tree(value, refuse, known_plain=self._shape.proves_json)
         except Refused as refused:
             raise refused.error(what) from None
-        return unrevealed(text, what) if SECRETS.is_any else text
+        if SECRETS.is_any:
+            unrevealed(found[0], what)
+        return found
 
     def loads(self, text: str, *, what: str = "value") -> T:
         try:
-            value: T = from_text(text)
+            value: T = _read(text, what)
             self._shape.check(value)
             return value
-        except ValueError as error:
-            raise _damaged(what, error) from None
         except Refused as refused:
             expected = describe(self.annotation)
             raise Undecodable(
                 f"{refused.where(what)} does not fit {expected}, which the code asks for now: {refused.why}"
             ) from None
-
-    def roundtrip(self, value: T, *, what: str = "value") -> tuple[str, T]:
-        # What has the shape has it when it is read: nothing is lost on the way.
-        text = self.dumps(value, what=what)
-        return text, value if type(value) in ATOMS else super().loads(text, what=what)
 
 
 class HopelessCoder(Coder[T]):
@@ -123,9 +127,9 @@ class HopelessCoder(Coder[T]):
         super().__init__(annotation)
         self.problem = problem
 
-    def dumps(self, value: T, *, what: str = "value") -> str:
+    def _text_and_tree(self, value: T, what: str) -> tuple[str, Tree | None]:
         if value is None:
-            return "null"
+            return "null", None
         raise Refused(value, f"found {type_name(value)}. {self.problem}").error(what)
 
     def loads(self, text: str, *, what: str = "value") -> T:

@@ -26,7 +26,7 @@ from holdfast.codec.foreign import BASES, is_secret, refuse
 from holdfast.codec.proofs import proof_of
 from holdfast.codec.refusal import Refused, describe, part, type_name
 from holdfast.codec.tags import OtherTypes, pack
-from holdfast.codec.text import from_text, guard_size, has_dollars, has_long_digits, has_tags, to_text
+from holdfast.codec.text import LARGE, from_text, guard_size, has_dollars, has_long_digits, has_tags, to_text
 from holdfast.errors import Undecodable
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class ModelCoder(Coder[T]):
 
     def roundtrip(self, value: T, *, what: str = "value") -> tuple[str, T]:
         text = self._proven(value)
-        found = self._checked(value, what) if text is None else (text, self.loads(text, what=what))
+        found = self._checked(value, what) if text is None else (text, self._copied(value, text, what))
         if SECRETS.is_any:
             unrevealed(found[0], what)
         return found
@@ -73,6 +73,14 @@ class ModelCoder(Coder[T]):
             return None
         # The other way would write DEL in other characters.
         return None if has_dollars(text) and (has_tags(text) or "\x7f" in text) else text
+
+    def _copied(self, value: T, text: str, what: str) -> T:
+        """What a proven value reads back as. To make a large one of its parts takes less than to read its text."""
+        if len(text) > LARGE:
+            with suppress(Exception):
+                parts = self._to_python(value, mode="python", by_alias=False, round_trip=True, warnings=False)
+                return self._from_python(parts, by_alias=True, by_name=True)  # type: ignore[no-any-return]
+        return self.loads(text, what=what)
 
     def _written(self, value: T) -> str:
         data = self._to_json(value, by_alias=False, round_trip=True, warnings=False)

@@ -64,6 +64,15 @@ def decode_swiftly(text: str) -> Json | None:
     return None
 
 
+def copy_swiftly(tree: Json) -> Json | None:
+    """What a tree that `text_swiftly` has written reads back as: nothing of it but strings is shared. None: read it."""
+    copy = _copier()
+    if copy is not None:
+        with suppress(ValueError):
+            return copy(tree)
+    return None
+
+
 def are_plain(floats: Sequence[float]) -> bool:
     """Whether floats are written alike: not those that need an exponent, and that JSON has."""
     sizes = list(map(abs, filter(None, floats)))
@@ -90,3 +99,10 @@ def _reader() -> Callable[[str], Json] | None:
             return None
     texts = (_READABLE, encode(_PROBE), "[" * 201 + "]" * 201)
     return read if all(repr(read(text)) == repr(decode(text)) for text in texts) else None
+
+
+@lru_cache(1)
+def _copier() -> Callable[[Json], Json] | None:
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python if repr(to_jsonable_python(_PROBE)) == repr(_PROBE) else None

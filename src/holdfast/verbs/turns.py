@@ -137,7 +137,7 @@ class Turns(Generic[S]):
         replay, inbox, turn = run.replay, run.inbox, run.replay.turn + 1
         what = "the state"
         try:
-            text = self._coder.dumps(self._state, what=what)
+            text, state = self._coder.roundtrip(self._state, what=what)
             run.journal.check_size(text, what)
         except Unserialisable as error:
             raise Unserialisable(f"{error} ({caller()})", path=error.path, type_name=error.type_name) from None
@@ -159,13 +159,13 @@ class Turns(Generic[S]):
         replay.begin_turn(turn)
         inbox.begin_turn()
         faults.point("turn.after")
-        return self._enter(scope, turn, text)
+        return self._enter(scope, turn, text=text, state=state)
 
-    def _enter(self, scope: Scope, turn: int, text: str) -> S:
+    def _enter(self, scope: Scope, turn: int, *, text: str, state: S) -> S:
         scope.begin_turn(turn_path(turn))
         scope.run.turning.begin_turn(turn, lambda: self._coder.loads(text, what="the state"))
-        self._state = self._coder.loads(text, what=f"the state of turn {turn}")
-        return self._state
+        self._state = state
+        return state
 
     # after a crash
 
@@ -182,12 +182,13 @@ class Turns(Generic[S]):
             except HoldfastError as error:
                 await run.block(Blocked(Trouble(Cause.state, asked=caller(), detail=str(error))))
         try:
-            self._coder.loads(text, what="the state")
+            state = self._coder.loads(text, what="the state")
         except Undecodable as error:
             await run.block(Blocked(Trouble(Cause.state, asked=caller(), detail=self._misfit(text, error))))
+            raise  # unreachable: a run that is blocked does not go on
         replay.enter_loop()
         run.plan.restore(replay.plan)
-        return self._enter(scope, replay.turn, text)
+        return self._enter(scope, replay.turn, text=text, state=state)
 
     def _fitted(self, run: RunContext, text: str) -> str:
         """The state of another shape, as one of this."""
