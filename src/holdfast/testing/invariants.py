@@ -274,10 +274,13 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
     intents: dict[str, Record] = {}
     settled: dict[str, Record] = {}
     decided: dict[str, Record] = {}
+    forgotten: set[str] = set()  # with its turn
     for record in records:
         call = record.key
         if record.kind == Kind.checkpoint:  # a step that is new before the loop is forgotten with its turn
-            outcomes = {key: r for key, r in outcomes.items() if not r.turn or key.startswith("@")}
+            for late in forgotten:
+                outcomes.pop(late, None)
+            forgotten.clear()
         if record.kind == Kind.reopened:
             decided = {}
             gone = set(note_of(record).get("superseded", []))
@@ -323,6 +326,8 @@ def _calls(records: Sequence[Record]) -> Iterator[str]:
                 if intent is not None and intent.epoch != record.epoch and (by is None or by.seq < intent.seq):
                     yield f"{record.key}: cut off at seq {intent.seq}, ended at seq {record.seq}, and nobody settled it"
                 outcomes[call] = record
+                if record.turn and not call.startswith("@"):
+                    forgotten.add(call)
                 intents.pop(call, None)
             case _:
                 pass
