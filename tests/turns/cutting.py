@@ -11,6 +11,7 @@ import apsw
 
 from holdfast.base.config import Settings
 from holdfast.codec.fastjson import encode
+from holdfast.control.upkeep.filing import copy_files
 from holdfast.journal.chain import revised
 from holdfast.journal.checkpoints import Past
 from holdfast.journal.trees import WORKSPACES, workspaces_in
@@ -71,7 +72,7 @@ def cut_at(source: Path, target: Path, run_id: str, *, seq: int) -> None:
 
 
 async def put_elsewhere(source: Path, url: str) -> None:
-    """Have the runs of a store in another one, as they are."""
+    """Have the runs of a store in another one, as they are, with their files."""
     settings = Settings()
     async with (
         opened(lambda: open_store(str(source), settings=settings)) as here,
@@ -80,6 +81,7 @@ async def put_elsewhere(source: Path, url: str) -> None:
         for row in reversed(await here.runs(RunFilter(limit=100))):
             whole = await here.whole(row.id)
             assert whole is not None
+            await copy_files(here, row.id, there)
             await there.put(whole)
 
 

@@ -7,11 +7,12 @@ import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import holdfast as hf
+from holdfast.model import RunId
 from holdfast.testing.survival import FOLDER
 from tests.crash.agents import act, ledger, look, post
+from tests.eventually import eventually
 
 word = hf.Signal("word", str)
 other = hf.Signal("other", int)
@@ -247,6 +248,49 @@ async def reply(message: str, line: hf.MainLine) -> str:
     return f"{message} {line.state is None or 0 <= line.state.n <= 4}"
 
 
+async def is_cancelled(app: hf.Holdfast, run_id: str) -> bool:
+    """Its code is told so at the next durable call."""
+    row = await app._store.run(RunId(run_id))
+    return row is not None and "cancelling" in row.summary
+
+
+#: In the environment: the store, unless it is that of the life.
+STORE = "HOLDFAST_TEST_STORE"
+
+
+@hf.effect(settle=0, on_doubt="retry")
+async def tell(what: str) -> None:
+    """People interrupt, pause or cancel the run from outside; it hears of that at its next durable call."""
+    async with hf.connect(os.environ.get(STORE) or f"{os.environ[FOLDER]}/store.db") as app:
+        run = app.get(hf.this_step().run_id)
+        if what == "interrupt":
+            await run.interrupt("well?")
+        elif what == "pause":
+            await run.pause()
+        else:
+            await run.cancel(timeout=0)
+            await eventually(lambda: is_cancelled(app, run.id))
+
+
+@hf.agent
+async def is_told_at_the_head(n: int) -> State:
+    """Whoever pauses it or cancels it is heard when the next turn is to begin; an interrupt is handled by then."""
+    try:
+        async for state in hf.turns(State(n)):
+            await post(state.n)
+            state.n += 1
+            await tell(("interrupt", "pause", "cancel")[state.n - 1])
+    except asyncio.CancelledError:
+        await post(99)
+        raise
+    raise AssertionError
+
+
+@is_told_at_the_head.on_interrupt
+async def answer(message: str, line: hf.MainLine) -> str:
+    return f"{message} {await look(7)}"
+
+
 @hf.step
 async def write(place: hf.Workspace, n: int) -> int:
     (place.path / f"{n}").write_text(f"{n}")
@@ -271,41 +315,14 @@ async def keeps_files(n: int) -> State:
     raise AssertionError
 
 
-@dataclass
-class Renamed:
-    """A state as later code has it."""
-
-    number: int
-    heard: list[str] = field(default_factory=list)
-
-
-def renamed(stored: dict[str, Any]) -> Renamed:
-    return Renamed(stored["n"], stored["seen"])
-
-
-CHANGED = "HOLDFAST_TEST_CHANGED"  #: in the environment: the code of `changes` is another one
-
-
 @hf.agent(signals=[word])
 async def changes(n: int) -> list[str]:
-    """Later code: without an effect of the prologue, with patches before the loop and in it, and with another state."""
-    if CHANGED not in os.environ:
-        await post(900)
-        await look(1)
-        async for state in hf.turns(State(n)):
-            state.seen.append(await hf.receive(word))
-            await post(len(state.seen))
-        raise AssertionError
-    if hf.patched("new"):
-        await post(901)
+    """It goes on with the code of `later`."""
+    await post(900)
     await look(1)
-    async for later in hf.turns(Renamed(n), migrate=renamed):
-        later.heard.append(f"{await hf.receive(word)} {hf.patched('new')}")
-        if hf.patched("new"):
-            await post(700 + len(later.heard))
-        await post(len(later.heard))
-        if len(later.heard) == 4:
-            return later.heard
+    async for state in hf.turns(State(n)):
+        state.seen.append(await hf.receive(word))
+        await post(len(state.seen))
     raise AssertionError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.model import NoteKind
+from holdfast.model import Kind, NoteKind, Record
 from holdfast.testing import check_history
 from holdfast.testing.ledger import VARIABLE
 from holdfast.testing.postgres import Databases
@@ -21,6 +21,7 @@ from tests.crash.agents import World
 from tests.eventually import eventually
 from tests.turns import loops
 from tests.turns.cutting import cut_at, put_elsewhere, worlds_at
+from tests.turns.later import changed
 
 RUN = "r"
 
@@ -38,11 +39,12 @@ CASES: dict[str, tuple[hf.Call[Any], list[tuple[Any, Any]]]] = {
 }
 FIRST = ("effects", "listens")
 PROVED = [n if n in FIRST else pytest.param(n, marks=pytest.mark.prove) for n in CASES]
-CHANGES = loops.changes(0)
-AGENTS = [loops.child, loops.changes, *(call.agent for call, _ in CASES.values())]
+STORES = pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+AGENTS = [loops.child, *(call.agent for call, _ in CASES.values())]
 
 Deed = Callable[[hf.Run[Any]], Awaitable[object]]
 Outcome = tuple[Any, list[tuple[str, object, str]]]
+BLOCKED = "blocked"
 
 
 async def nothing(run: hf.Run[Any]) -> None:
@@ -70,9 +72,9 @@ class Lives:
         self._databases = databases
 
     def first(self, name: str) -> Outcome:
-        return self._live(str(self.whole), self.whole.parent, *CASES[name])
+        return self.live(str(self.whole), self.whole.parent, *CASES[name])
 
-    def _live(
+    def live(
         self, url: str, folder: Path, call: hf.Call[Any], said: list[tuple[Any, Any]], deed: Deed = nothing
     ) -> Outcome:
         """How it ends, and what happened outside, each once."""
@@ -80,7 +82,7 @@ class Lives:
         self._monkeypatch.setenv(VARIABLE, str(folder / "ledger.jsonl"))
 
         async def go() -> Any:
-            async with hf.connect(url, agents=AGENTS) as app:
+            async with hf.connect(url, agents=[call.agent, *AGENTS]) as app:
                 run = await app.start(call, id=RUN)
                 for number, (signal, value) in enumerate(said):
                     await run.send(signal, value, dedup=f"said-{number}")
@@ -89,6 +91,8 @@ class Lives:
                     return await run.result(timeout=60)
                 except hf.RunCancelled:
                     return None
+                except hf.RunBlocked:
+                    return BLOCKED
                 except hf.RunFailed:
                     (folder / "mended").touch()
                     await run.retry()
@@ -99,7 +103,10 @@ class Lives:
 
     def again(self, name: str, seq: int, deed: Deed = nothing) -> list[Outcome]:
         """The lives that begin with so many records: an effect that was under way has happened, or has not."""
-        call, said = (CHANGES, WORDS) if name == "changes" else CASES[name]
+        return self.anew(*CASES[name], seq, deed)
+
+    def anew(self, call: hf.Call[Any], said: list[tuple[Any, Any]], seq: int, deed: Deed = nothing) -> list[Outcome]:
+        """The same with other code."""
         found: list[Outcome] = []
         _, records = read_run(str(self.whole), RUN)
         for number, world in enumerate(worlds_at(self.whole.parent, records, seq=seq)):
@@ -110,7 +117,7 @@ class Lives:
             if self._databases is not None:
                 url = self._databases.fresh()
                 asyncio.run(put_elsewhere(cut, url))
-            found.append(self._live(url, cut.parent, call, said, deed))
+            found.append(self.live(url, cut.parent, call, said, deed))
             assert list(check_history(url)) == [], f"after record {seq}, {number}"
         return found
 
@@ -145,17 +152,25 @@ def test_so_it_does_on_postgresql(
 # what people do to it, wherever it is; the head of a turn too
 
 
+@pytest.fixture
+def lives(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Lives:
+    return Lives(
+        tmp_path, monkeypatch, request.getfixturevalue("postgres_databases") if store == "postgresql" else None
+    )
+
+
 @pytest.mark.prove
+@pytest.mark.timeout(0)
+@STORES
 @pytest.mark.parametrize("deed", [interrupt, pause])
-def test_who_interrupts_or_pauses_it_changes_nothing(
-    deed: Deed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_each(Lives(tmp_path, monkeypatch), "is told", deed)
+def test_who_interrupts_or_pauses_it_changes_nothing(deed: Deed, lives: Lives) -> None:
+    check_each(lives, "is told", deed)
 
 
 @pytest.mark.prove
-def test_who_cancels_it_has_it_clean_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lives = Lives(tmp_path, monkeypatch)
+@pytest.mark.timeout(0)
+@STORES
+def test_who_cancels_it_has_it_clean_up_once(lives: Lives) -> None:
     _, whole = lives.first("is told")
     for seq in range(2, len(read_run(str(lives.whole), RUN)[1])):
         for result, acts in lives.again("is told", seq, lambda run: run.cancel()):
@@ -170,18 +185,25 @@ def test_who_cancels_it_has_it_clean_up_once(tmp_path: Path, monkeypatch: pytest
 
 
 WORDS: list[tuple[Any, Any]] = [(loops.word, each) for each in ("a", "b", "c", "d")]
+#: How the code is another one from the second turn on, and what happens outside then.
+CODE: dict[str, list[int]] = {
+    "patch in the loop": [900, 1, 702, 2, 703, 3, 704, 4],
+    "patch before the loop": [900, 1, 2, 3, 4],  # that is over
+    "patch in both": [900, 1, 702, 2, 703, 3, 704, 4],
+    "effect removed": [900, 1, 2, 3, 4],
+    "field added": [900, 1, 2, 3, 4],
+    "field removed": [900, 1, 2, 3, 4],
+    "field renamed": [900, 1, 2, 3, 4],
+}
 
 
-@pytest.mark.prove
-def test_other_code_goes_on_after_each_record_as_if_it_had_never_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An effect of the prologue is gone, there are patches before the loop and in it, the state has another shape."""
-    lives = Lives(tmp_path, monkeypatch)
+@pytest.fixture
+def begun(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> Lives:
+    """The old code has come to its second turn."""
 
     async def begin() -> None:
-        async with hf.connect(str(lives.whole), agents=AGENTS) as app:
-            run = await app.start(CHANGES, id=RUN)
+        async with hf.connect(str(lives.whole), agents=[loops.changes]) as app:
+            run = await app.start(loops.changes(0), id=RUN)
             await run.send(loops.word, "a", dedup="said-0")
 
             async def is_in_turn_two() -> bool:
@@ -193,11 +215,38 @@ def test_other_code_goes_on_after_each_record_as_if_it_had_never_stopped(
     monkeypatch.setenv(FOLDER, str(lives.whole.parent))
     monkeypatch.setenv(VARIABLE, str(lives.whole.parent / "ledger.jsonl"))
     asyncio.run(begin())
-    old = len(read_run(str(lives.whole), RUN)[1])
-    monkeypatch.setenv(loops.CHANGED, "1")
-    expected = lives._live(str(lives.whole), lives.whole.parent, CHANGES, WORDS)
-    assert expected[0] == ["a", "b True", "c True", "d True"], "nothing but its wait was recorded of the second turn"
-    assert [value for _, value, _ in expected[1]] == [900, 1, 702, 2, 703, 3, 704, 4], "901 stands before the loop"
-    for seq in range(old, len(read_run(str(lives.whole), RUN)[1])):
-        for found in lives.again("changes", seq):
+    return lives
+
+
+def first_turn(records: list[Record]) -> int:
+    return next(record.seq for record in records if record.kind == Kind.checkpoint)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(0)
+@STORES
+@pytest.mark.parametrize("code", CODE)
+def test_other_code_goes_on_after_each_record_as_if_it_had_never_stopped(code: str, begun: Lives) -> None:
+    old = read_run(str(begun.whole), RUN)[1]
+    call = changed(code)(0)
+    expected = begun.live(str(begun.whole), begun.whole.parent, call, WORDS)
+    assert expected[0] == ["a", "b", "c", "d"]
+    assert [value for _, value, _ in expected[1]] == CODE[code], "nothing but its wait was recorded of the second turn"
+    # A patch is taken in the first turn, too, if the code is changed there.
+    begin = len(old) if "patch in" in code else first_turn(old)
+    for seq in range(begin, len(read_run(str(begun.whole), RUN)[1])):
+        for found in begun.anew(call, WORDS, seq):
             assert found == expected, f"after record {seq}"
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(0)
+@STORES
+@pytest.mark.parametrize("code", ["effect moved", "effect added", "not migrated"])
+def test_other_code_that_does_not_fit_blocks_after_each_record_and_does_nothing(code: str, begun: Lives) -> None:
+    old = read_run(str(begun.whole), RUN)[1]
+    for seq in range(first_turn(old), len(old) + 1):
+        for result, acts in begun.anew(changed(code)(0), WORDS, seq):
+            assert result == BLOCKED, f"after record {seq}"
+            assert [value for _, value, _ in acts] in ([900], [900, 1]), f"after record {seq}"
+            assert len(acts) == 1 or seq > first_turn(old) + 1

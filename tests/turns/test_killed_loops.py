@@ -28,6 +28,8 @@ def drive(url: str, run_id: str) -> None:
     async def say() -> None:
         async with hf.connect(url) as app:
             run = app.get(run_id)
+            if await run.status() is hf.Status.paused:
+                return await run.resume()
             for number, (signal, value) in enumerate(SAID.get((await run.info()).agent, [])):
                 if await run.send(signal, value, dedup=f"said-{number}"):
                     return
@@ -62,6 +64,7 @@ CASES = {
     "awaits later": (loops.awaits_later(0), None),
     "listens": (loops.listens(0), booked(1, 2)),
     "asks": (loops.asks(0), posts(0, 1, 2)),
+    "is told": (loops.is_told_at_the_head(0), posts(0, 1, 2, 99)),
     "takes back": (loops.takes_back(1), booked(1, 2, 3)),
     "keeps files": (loops.keeps_files(0), posts(0, 1, 2, 3, 4)),
     "reducer": (loops.total(0), None),
@@ -74,7 +77,10 @@ ONCE = ("define.before_commit", "define.after_commit")
 
 def killed(name: str, url: str | None = None, points: list[str] | None = None) -> Survival:
     call, check = CASES[name]
-    survival = assert_survives(call, drive=drive, check=check, url=url, points=points)
+    survival = assert_survives(
+        call, setup=lambda _: {loops.STORE: url or ""}, drive=drive, check=check, url=url, points=points
+    )
+    print(survival)
     assert {"turn.before", "turn.after"} <= survival.killed_at
     return survival
 
