@@ -159,6 +159,7 @@ def test_what_changed_gives_the_new_text_to_the_character(seed: int) -> None:
 
 
 @pytest.mark.prove
+@pytest.mark.timeout(0)
 def test_a_million_changes_are_exact() -> None:
     found = 0
     for chunk in range(100):
