@@ -60,6 +60,14 @@ def test_who_retries_without_the_file_is_told_the_command_that_does_it(hf: Comma
     assert hf(*shlex.split(said)[1:]).code == 0
 
 
+def test_a_failed_run_that_is_resumed_without_the_file_names_it(hf: Commands) -> None:
+    fail(hf)
+    ended = hf("resume", "one")
+    assert ended.err.splitlines()[-1].endswith("When the cause is mended: holdfast resume one agents.py --retry")
+    (hf.folder / "mended").touch()
+    assert hf(*shlex.split(ended.err.rpartition(": ")[2])[1:]).code == 0
+
+
 @pytest.mark.parametrize("command", ["show", "watch"])
 def test_a_failed_run_is_retried_as_it_says(hf: Commands, command: str) -> None:
     fail(hf)

@@ -53,6 +53,16 @@ async def declared() -> int:
     raise Refused("no money")
 
 
+@hf.effect
+async def unsure() -> int:
+    raise Refused("no money")
+
+
+@unsure.verify
+async def find() -> bool:
+    return True
+
+
 @hf.agent
 async def pay(what: str) -> int:
     return await globals()[what]()
@@ -85,7 +95,7 @@ def sentence(hf: Commands, what: str) -> str:
     return (
         f"Run one is in doubt about {what}#1: it raised {error} ({hf.folder}/raising.py:{line}), and an exception is "
         "no proof that nothing happened. Look at the evidence with `holdfast in-doubt one`, then settle it with "
-        f"`holdfast resolve`.{declare if name else ''}"
+        f"`holdfast resolve one '{what}#1'`.{declare if name else ''}"
     )
 
 
@@ -117,6 +127,12 @@ def test_lists_of_doubts_tell_it_too(hf: Commands) -> None:
         assert cause in " ".join(shown.split())
 
 
+def test_a_verify_that_says_nothing_is_told(hf: Commands) -> None:
+    ended = hf("run", "raising.py", "unsure", "--id", "one")
+    said = "Its verify failed: verify returned bool, not hf.landed(…) or hf.not_landed()."
+    assert (ended.code, said in ended.err) == (8, True), ended.err
+
+
 def test_whoever_says_fail_gets_it_in_the_exception(hf: Commands) -> None:
     ended = hf("run", "raising.py", "fails", "--id", "one")
     assert (ended.code, ended.err.splitlines()[1]) == (
@@ -132,7 +148,7 @@ def test_what_is_declared_is_a_failure_with_the_line_that_raised_it(hf: Commands
     assert ended.code == 1
     assert ended.err.partition("\n")[2] == (
         f"""Run one failed: Refused: no money
-  File "{hf.folder}/raising.py", line 50, in pay
+  File "{hf.folder}/raising.py", line 60, in pay
     return await globals()[what]()
            ^^^^^^^^^^^^^^^^^^^^^^^
   File "{hf.folder}/raising.py", line 45, in declared

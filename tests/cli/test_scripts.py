@@ -72,7 +72,7 @@ async def works() -> None:
 async def holds() -> None:
     await stubborn()
 
-
+many = lambda: fails(3)
 def inner() -> None:
     async def main() -> None:
         hf.run(asks())
@@ -139,6 +139,11 @@ CALL = 'File "{script}", line 78, in <module>'
             "holdfast.errors.RunFailed: Run one failed: ValueError: invalid literal for int() with base 10: 'x'",
         ),
         ("asks", [CALL], None),
+        (
+            "many",
+            [CALL],
+            "holdfast.errors.UsageError: fails() -> int cannot be called like this: too many positional arguments.",
+        ),
         (
             "wrong",
             ['File "{script}", line 72, in <module>'],

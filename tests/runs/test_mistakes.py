@@ -160,3 +160,62 @@ def test_who_waits_in_vain_is_told_for_what_and_that_the_run_goes_on(tmp_path: P
             await run.cancel()
 
     asyncio.run(main())
+
+
+def test_a_verify_or_undo_that_could_not_be_called_is_refused_where_it_is_declared() -> None:
+    @hf.effect
+    async def pay(amount: int, *, to: str) -> str:
+        return to
+
+    async def short(amount: int) -> None: ...
+
+    async def long(amount: int, more: str, *, to: str) -> None: ...
+
+    async def any_of_them(*args: object, **kwargs: object) -> None: ...
+
+    anything(pay).verify(any_of_them)
+    anything(pay).undo(any_of_them)
+    for declare, fn, said in (
+        (anything(pay).verify, short, "@pay.verify: short takes (amount: 'int') -> 'None', and it is called with "),
+        (anything(pay).verify, long, "@pay.verify: long takes (amount: 'int', more: 'str', *, to: 'str') -> 'None', "),
+        (
+            anything(pay).undo,
+            short,
+            "@pay.undo: short takes (amount: 'int') -> 'None', and it is called with (result, ",
+        ),
+    ):
+        with pytest.raises(UsageError) as caught:
+            declare(fn)
+        assert str(caught.value).startswith(said)
+
+
+def test_run_inside_a_run_says_to_await_the_call(tmp_path: Path) -> None:
+    @hf.agent
+    async def outer() -> None:
+        hf.run(inner())
+
+    async def main() -> None:
+        async with hf.connect(tmp_path / "runs.db", agents=[outer]) as app:
+            with pytest.raises(hf.RunFailed) as caught:
+                await (await app.start(outer())).result()
+            assert str(caught.value).partition("UsageError: ")[2] == (
+                "hf.run() is for scripts, and this is inside a run: `await inner(…)` is part of it, and `await "
+                "hf.start(inner(…))` starts a run of its own."
+            )
+
+    asyncio.run(main())
+
+
+@hf.agent
+async def inner(amount: int = 1) -> None: ...
+
+
+def test_an_argument_that_does_not_fit_is_named_with_its_agent(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(tmp_path / "runs.db", agents=[inner]) as app:
+            with pytest.raises(hf.Unserialisable) as caught:
+                await app.start(inner(anything("one")))
+            assert str(caught.value) == "inner(…): argument amount cannot be stored: expected int, found str."
+            assert caught.value.path == "amount"
+
+    asyncio.run(main())

@@ -19,7 +19,8 @@ from holdfast.errors import UsageError
 from holdfast.handle.run import Run
 from holdfast.history.needs import Needs
 from holdfast.model import FINAL
-from holdfast.verbs.agent import Call
+from holdfast.running.scopes import scope_or_none
+from holdfast.verbs.agent import Agent, Call
 
 R = TypeVar("R")
 
@@ -41,6 +42,11 @@ def run(
         if _has_loop():
             work.close()
             name = call.agent.name if isinstance(call, Call) else "my_agent"
+            if scope_or_none() is not None:
+                raise UsageError(
+                    f"hf.run() is for scripts, and this is inside a run: `await {name}(…)` is part of it, and "
+                    f"`await hf.start({name}(…))` starts a run of its own."
+                )
             raise UsageError(
                 "hf.run() was called where an event loop runs already, as in a notebook: use "
                 f"`await hf.arun({name}(…), id=…)` there, or `async with hf.connect(…) as app:` and app.start()."
@@ -81,6 +87,11 @@ async def arun(
     return await _run(call, run_id=id, thread_id=thread_id, url=url, on_start=lambda run: None)
 
 
+def _example(given: object) -> str:
+    """A call of the agent that was given without being called, if it was."""
+    return f"{given.name}(…)" if isinstance(given, Agent) else "my_agent(1, 2)"
+
+
 async def _run(
     call: Call[R],
     *,
@@ -90,7 +101,7 @@ async def _run(
     on_start: Callable[[Run[R]], object],
 ) -> R:
     if not isinstance(call, Call):
-        raise UsageError(f"hf.run() and hf.arun() take a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
+        raise UsageError(f"hf.run() and hf.arun() take a call of an agent, like `{_example(call)}`; got {call!r}.")
     app = Holdfast(store_url(url), agents=(call.agent,), concurrency=100, settings=Settings(), only_own=True)
     async with app:
         handle, has_failed = await app._here.start_again(call, run_id=run_id, thread_id=thread_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import sys
 import traceback
@@ -21,7 +22,12 @@ from holdfast.errors import HoldfastError, RunError
 PACKAGE: Final = os.path.dirname(errors.__file__)  #: where our own code is
 _STANDARD: Final = os.path.dirname(os.path.dirname(asyncio.__file__))
 #: What carries the user's code.
-_CARRIERS: Final = (PACKAGE, os.path.dirname(asyncio.__file__), os.path.dirname(concurrent.futures.__file__))
+_CARRIERS: Final = (
+    PACKAGE,
+    os.path.dirname(asyncio.__file__),
+    os.path.dirname(concurrent.futures.__file__),
+    functools.__file__,  # a cached property is looked up
+)
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/")
 _MARK: Final = "_holdfast_out_of_run"
 

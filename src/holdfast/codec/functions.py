@@ -30,7 +30,7 @@ from holdfast.codec.outside import read_outside
 from holdfast.codec.recent import Recent
 from holdfast.codec.refusal import type_name
 from holdfast.codec.text import LARGE, Tree, to_text_and_tree
-from holdfast.errors import Undecodable, UsageError
+from holdfast.errors import Undecodable, Unserialisable, UsageError
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 #: What stands for values that are not stored.
@@ -297,7 +297,11 @@ class Input:
 def bind_input(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Input:
     """The input of an agent, defaults included. A default that cannot be stored is left out: it is that of the code."""
     plan = _plan(fn)
-    parts, left = _input_parts(plan, args, kwargs)
+    try:
+        parts, left = _input_parts(plan, args, kwargs)
+    except Unserialisable as error:
+        said = f"{plan.name}(…): argument {error}"
+        raise Unserialisable(said, path=error.path, type_name=error.type_name) from None
     given = "{" + ",".join(parts) + "}"
     mark = digest(canonical(given))
     if not left:

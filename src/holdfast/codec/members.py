@@ -24,10 +24,16 @@ def members_of(containers: list[Any]) -> tuple[list[Any], set[type]] | None:
     """
     if collector_tells():
         found = gc.get_referents(*containers)
-        kinds = set(map(type, found))
+        kinds = kinds_of(found)
         if _TELLING.issuperset(kinds) or len(found) == sum(map(len, containers)):
             return found, kinds
     return iterated(containers)
+
+
+def kinds_of(parts: list[Any]) -> set[type]:
+    """Their types. Most often it is one: to count it takes half the time of putting each into a set."""
+    kinds = list(map(type, parts))
+    return {kinds[0]} if kinds and kinds.count(kinds[0]) == len(kinds) else set(kinds)
 
 
 def iterated(containers: list[Any]) -> tuple[list[Any], set[type]] | None:
@@ -37,7 +43,7 @@ def iterated(containers: list[Any]) -> tuple[list[Any], set[type]] | None:
         return None
     lists = (each for each in containers if type(each) is list)
     found = list(chain(chain.from_iterable(lists), chain.from_iterable(map(dict.values, dicts))))
-    return found, set(map(type, found))
+    return found, kinds_of(found)
 
 
 class _Text(str):

@@ -11,7 +11,7 @@ from typing import Final, assert_never
 from holdfast.base.clock import now_us
 from holdfast.base.data import data
 from holdfast.base.hints import answer_hint, hint, send_hint
-from holdfast.journal.evidence import how_it_ended, how_to_declare
+from holdfast.journal.evidence import how_it_ended, how_to_declare, how_verify_failed
 from holdfast.model import RunId, RunRow, Status, Wait, WaitKind, reasons
 from holdfast.model.diagnoses import OverBudget
 from holdfast.model.reasons import Blocked, Reason
@@ -127,7 +127,8 @@ def doubts_needed(run_id: str, who: str, reason: Reason | None) -> list[Need]:
     for wait in reasons.doubts_of(reason):
         told = [
             f"{who} is in doubt about {wait.key}: {how_it_ended(wait.shown)}.",
-            f"Look at the evidence with `{step}`, then settle it with `holdfast resolve`.",
+            how_verify_failed(wait.shown),
+            f"Look at the evidence with `{step}`, then settle it with `{hint('resolve', run_id, wait.key)}`.",
             how_to_declare(wait.shown),
         ]
         found.append(Need(f"{run_id}/{wait.key}", " ".join(part for part in told if part), step))

@@ -25,6 +25,12 @@ def how_it_ended(evidence: Mapping[str, Any]) -> str:
             return f"{error or evidence.get('cause', 'unknown')}{at}; nobody can tell whether it happened"
 
 
+def how_verify_failed(evidence: Mapping[str, Any]) -> str:
+    """`Its verify failed: TypeError: …`; nothing where it said something, or there is none."""
+    error = evidence.get("verify_error")
+    return f"Its verify failed: {error}." if error else ""
+
+
 def how_to_declare(evidence: Mapping[str, Any]) -> str:
     """What to change if the exception does prove it; nothing where it is none that can be declared."""
     name = evidence.get("raised")

@@ -7,6 +7,7 @@ attempt and before the agent sees anything. Every settlement is a record with it
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
@@ -111,12 +112,32 @@ class EffectDefinition:
 
     def _set_verify(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         self.rules.verify = Body(fn)
+        self._check_takes("verify", fn)
         return fn
 
     def _set_undo(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         options = Options(f"{self.name}.undo", Retry(3), None, (Exception,), ())
         self.rules.undo = EffectDefinition(Body(fn), options, Rules("retry", 0, uses_transaction(fn)))
+        self._check_takes("undo", fn, "result")
         return fn
+
+    def _check_takes(self, role: str, fn: Callable[..., Any], *first: str) -> None:
+        """Refuse at once what could not be called: else it would be found out after a crash, and by nobody before."""
+        try:
+            own, other = inspect.signature(self.body.fn), inspect.signature(fn)
+        except (TypeError, ValueError):  # of what is not written in Python
+            return
+        given = own.parameters.values()
+        by_place = [each.name for each in given if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        by_name = {each.name: None for each in given if each.kind is each.KEYWORD_ONLY}
+        try:
+            other.bind(*first, *by_place, **by_name)
+        except TypeError as error:
+            taken = ", ".join([*first, *map(str, given)])
+            raise UsageError(
+                f"@{self.name}.{role}: {getattr(fn, '__name__', role)} takes {other}, "
+                f"and it is called with ({taken}): {error}."
+            ) from None
 
     def taking_back(self, idempotency_key: str) -> EffectDefinition:
         """This undo, for one call."""

@@ -17,7 +17,7 @@ from holdfast.base.data import brisk, data, mutable
 from holdfast.base.tracebacks import trimmed, where_raised
 from holdfast.codec import decode_error, encode_error, message_of, roundtrip_error
 from holdfast.errors import EffectInDoubt, EffectUndone, StepError, Undecodable, Unserialisable
-from holdfast.journal.evidence import how_it_ended, how_to_declare
+from holdfast.journal.evidence import how_it_ended, how_to_declare, how_verify_failed
 from holdfast.journal.recovery import CANCELLED, Doubt, OnDoubt, Ruling, rule
 from holdfast.model import Kind, Landing
 from holdfast.running.bodies import Body
@@ -232,7 +232,7 @@ class Settling:
         about = f"Run {self.call.run.id}: {self.call.key} may or may not have happened: {how_it_ended(evidence)}."
         return self._raised(
             EffectInDoubt(
-                " ".join(part for part in (about, undo, how_to_declare(evidence)) if part),
+                " ".join(part for part in (about, how_verify_failed(evidence), undo, how_to_declare(evidence)) if part),
                 error_type="EffectInDoubt",
                 error_message=str(evidence.get("error", "")),
             )
