@@ -20,7 +20,9 @@ from google.genai import types
 
 import holdfast as hf
 from holdfast.ext.adk import Durability, drive, durable, durable_tool
-from tests.ext.living import note, notes
+from tests.ext.letters import TURNS, asked, letters, send
+from tests.ext.letters import told as told_of
+from tests.ext.living import here, note, notes
 
 Said = list[types.Part]
 
@@ -42,6 +44,7 @@ class Deciding(BaseLlm):  # type: ignore[misc]  # mypy does not follow google.ad
         for part in said if stream else []:
             for word in (part.text or "").split():
                 yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=word)]), partial=True)
+                here("part")
         yield LlmResponse(content=types.Content(role="model", parts=said), partial=False)
         if self.lingers:
             await asyncio.sleep(0.05)
@@ -201,3 +204,27 @@ front = durable(LlmAgent(name="front", model=Deciding(decide=handing_over), sub_
 
 def side_by_side() -> hf.Agent[..., Any]:
     return durable(ParallelAgent(name="both", sub_agents=[colleague("left"), colleague("right")]))
+
+
+class Writing(BaseLlm):  # type: ignore[misc]
+    """Its prompt is the name of its run."""
+
+    model: str = "writing"
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        parts = [part for content in llm_request.contents for part in content.parts or []]
+        answers = [part.function_response.response["result"] for part in parts if part.function_response]
+        name, turn = str(parts[0].text), len(answers) // 2 + 1
+        asked(name, turn)
+        said = [call("letter", to=to) for to in letters(name, turn)] if turn <= TURNS else text(told_of(answers))
+        yield LlmResponse(content=types.Content(role="model", parts=said), partial=False)
+
+
+async def letter(to: str) -> str:
+    """Send a letter."""
+    return await send(to)
+
+
+write = durable(LlmAgent(name="writer", model=Writing(), tools=[durable_tool(letter, settle=0)]))

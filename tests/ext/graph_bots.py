@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -17,6 +19,7 @@ from langgraph.types import RetryPolicy, Send, interrupt
 import holdfast as hf
 from holdfast.ext.langchain import Durability
 from holdfast.ext.langgraph import drive, durable
+from tests.ext.letters import TURNS, asked, letters, send, told
 from tests.ext.living import note
 
 
@@ -161,3 +164,101 @@ agent = create_agent(Deciding(), tools=[post_mail], middleware=[Durability()])
 async def chat(text: str) -> str:
     state = await drive(agent, {"messages": [{"role": "user", "content": text}]})
     return str(state["messages"][-1].text)
+
+
+class Writing(BaseChatModel):
+    """Its prompt is the name of its run."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "writing"
+
+    def bind_tools(self, tools: Any, **options: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **more: Any) -> ChatResult:
+        name, turn = str(messages[0].content), sum(isinstance(each, AIMessage) for each in messages) + 1
+        asked(name, turn)
+        if turn <= TURNS:
+            calls = [
+                {"name": "post_letter", "args": {"to": to}, "id": os.urandom(4).hex(), "type": "tool_call"}
+                for to in letters(name, turn)
+            ]
+            message = AIMessage(content="", tool_calls=calls)
+        else:
+            message = AIMessage(told([str(m.content) for m in messages if isinstance(m, ToolMessage)]))
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+@tool
+async def post_letter(to: str) -> str:
+    """Send a letter."""
+    return await send(to)
+
+
+chatting = create_agent(Writing(), tools=[post_letter], middleware=[Durability(tools={"post_letter": {"settle": 0}})])
+
+
+@hf.agent
+async def write(name: str) -> str:
+    state = await drive(chatting, {"messages": [{"role": "user", "content": name}]}, config={"recursion_limit": 50})
+    return str(state["messages"][-1].text)
+
+
+#: A person says whether letters may be sent, as LangChain asks.
+asking = create_agent(
+    Writing(),
+    tools=[post_letter],
+    middleware=[
+        HumanInTheLoopMiddleware(interrupt_on={"post_letter": True}),
+        Durability(tools={"post_letter": {"settle": 0}}),
+    ],
+)
+ALLOWED = {"decisions": [{"type": "approve"}] * 2}
+
+
+@hf.agent
+async def write_if_allowed(name: str) -> str:
+    state = await drive(asking, {"messages": [{"role": "user", "content": name}]}, config={"recursion_limit": 50})
+    return str(state["messages"][-1].text)
+
+
+letter = durable(send, name="letter", settle=0)
+
+
+async def find_letters(name: str, turn: int) -> list[str]:
+    asked(name, turn)
+    return letters(name, turn)
+
+
+think = durable(find_letters, kind="step")
+
+
+class Post(TypedDict, total=False):
+    name: str
+    turn: int
+    to: list[str]
+    sent: Annotated[list[str], operator.add]
+
+
+async def plan(state: Post) -> Post:
+    turn = state.get("turn", 0) + 1
+    return {"turn": turn, "to": await think(state["name"], turn) if turn <= TURNS else []}
+
+
+async def post_one(state: Any) -> Post:
+    return {"sent": [await letter(state["to"])]}
+
+
+@hf.agent
+async def write_in_nodes(name: str) -> str:
+    graph = StateGraph(Post)
+    graph.add_node("plan", plan)
+    graph.add_node("post_one", post_one)
+    graph.add_edge(START, "plan")
+    graph.add_conditional_edges(
+        "plan", lambda state: [Send("post_one", {"to": to}) for to in state["to"]], ["post_one"]
+    )
+    graph.add_edge("post_one", "plan")
+    state = await drive(graph.compile(name="post"), {"name": name}, config={"recursion_limit": 50})
+    return told(state["sent"])

@@ -12,7 +12,8 @@ import openai
 
 import holdfast as hf
 from holdfast.ext.http import async_transport, transport
-from tests.ext.living import note
+from tests.ext.letters import send, told
+from tests.ext.living import here, note
 
 
 @hf.effect
@@ -47,7 +48,10 @@ async def stream(text: str) -> list[str]:
         chunks = await model.chat.completions.create(
             model="m", messages=[{"role": "user", "content": text}], stream=True
         )
-        said = [chunk.choices[0].delta.content or "" async for chunk in chunks]
+        said = []
+        async for chunk in chunks:
+            said.append(chunk.choices[0].delta.content or "")
+            here("part")
     await hf.ask("Go on?")
     return said
 
@@ -67,3 +71,24 @@ async def plainly(text: str) -> str:
     said = await asyncio.to_thread(ask)
     await hf.ask("Go on?")
     return said
+
+
+letter = hf.effect(name="letter", settle=0)(send)
+
+
+@hf.agent
+async def write(name: str) -> str:
+    """The script of the model says for whom letters are; the run, from whom."""
+    http = httpx2.AsyncClient(transport=async_transport(httpx2))
+    model = openai.AsyncOpenAI(base_url=f"{os.environ['MODEL_URL']}/v1", api_key="-", max_retries=0, http_client=http)
+    messages: list[Any] = [{"role": "user", "content": name}]
+    async with model:
+        while True:
+            answer = (await model.chat.completions.create(model="m", messages=messages)).choices[0].message
+            messages.append(answer.model_dump(exclude_none=True))
+            if not answer.tool_calls:
+                return told([str(each["content"]) for each in messages if each["role"] == "tool"])
+            to = [json.loads(call.function.arguments)["to"] for call in answer.tool_calls if call.type == "function"]
+            done = await asyncio.gather(*(letter(f"{name}-{each}") for each in to))
+            for call, result in zip(answer.tool_calls, done, strict=True):
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": result})

@@ -12,10 +12,12 @@ import importlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,15 @@ _STEP_S = 0.02
 def note(line: str) -> None:
     with open(Path(os.environ["HOLDFAST_TEST_FOLDER"]) / "notes.txt", "a") as file:
         file.write(f"{line}\n")
+    here(line)
+
+
+def here(place: str) -> None:
+    """Die, the first time that a process is at the place that HOLDFAST_TEST_KILL names: what was noted is one, too."""
+    if os.environ.get("HOLDFAST_TEST_KILL") == place:
+        with suppress(FileExistsError):
+            (Path(os.environ["HOLDFAST_TEST_FOLDER"]) / "died").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def notes(folder: Path | None = None) -> list[str]:
@@ -52,7 +63,9 @@ async def said_of(doubt: Any) -> hf.Verdict[Any]:
     return hf.landed(f"sent {to}") if f"mail {to}" in notes() else hf.not_landed()
 
 
-async def live(url: str, agent: hf.Agent[..., Any], run_id: str, arguments: Sequence[Any]) -> Any:
+async def live(
+    url: str, agent: hf.Agent[..., Any], run_id: str, arguments: Sequence[Any], *, answer: Any = True
+) -> Any:
     async with hf.connect(url, agents=[agent]) as app:
         run = await app.start(agent(*arguments), id=run_id)
         while (status := await run.status()) not in ("done", "failed", "cancelled", "blocked"):
@@ -61,7 +74,7 @@ async def live(url: str, agent: hf.Agent[..., Any], run_id: str, arguments: Sequ
                     await doubt.resolve(await said_of(doubt))
             for question in await app.questions():
                 if question.run_id == run_id:
-                    await question.answer(True)
+                    await question.answer(answer)
             await asyncio.sleep(_STEP_S)
         return await run.result(timeout=60)
 

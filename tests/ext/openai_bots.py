@@ -15,7 +15,8 @@ from mcp.types import CallToolResult, TextContent, Tool
 
 import holdfast as hf
 from holdfast.ext.openai_agents import durable, durable_tool, run, run_streamed
-from tests.ext.living import note
+from tests.ext.letters import TURNS, asked, letters, send, told
+from tests.ext.living import here, note
 
 QUIET = RunConfig(tracing_disabled=True)
 
@@ -48,6 +49,7 @@ class Deciding(Model):
             system_instructions, input, *rest, **more
         ):
             yield event
+            here("part")
 
 
 def call(name: str, call_id: str = "", **arguments: Any) -> Any:
@@ -188,3 +190,31 @@ async def served() -> str:
     result = await run(bot, "go", run_config=QUIET)
     await hf.ask("Go on?")
     return str(result.final_output)
+
+
+class Writing(Deciding):
+    """Its prompt is the name of its run."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda calls, outputs: [])
+
+    def _said(self, given: Any) -> list[Any]:
+        name = (
+            given if isinstance(given, str) else next(each["content"] for each in given if each.get("role") == "user")
+        )
+        outputs = heard(given)
+        turn = len(outputs) // 2 + 1
+        asked(name, turn)
+        if turn > TURNS:
+            return [assistant_message(told(outputs))]
+        return [call("letter", to=to) for to in letters(name, turn)]
+
+
+@function_tool
+async def letter(to: str) -> str:
+    """Send a letter."""
+    return await send(to)
+
+
+writer: Agent[None] = Agent(name="writer", model=Writing(), tools=[durable_tool(letter, settle=0)])
+write = durable(writer, run_config=QUIET)

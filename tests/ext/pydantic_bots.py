@@ -7,12 +7,22 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from pydantic_ai import Agent, ModelResponse, ModelRetry, RunContext, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai import (
+    Agent,
+    ModelResponse,
+    ModelRetry,
+    RunContext,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast as hf
 from holdfast.ext.pydantic_ai import Durability, durable
-from tests.ext.living import note
+from tests.ext.letters import TURNS, asked, letters, send, told
+from tests.ext.living import here, note
 
 
 def heard(messages: list[Any]) -> list[str]:
@@ -101,6 +111,7 @@ async def stream_words(messages: list[Any], info: AgentInfo) -> AsyncIterator[st
     note("model streams")
     for word in ("one ", "two"):
         yield word
+        here("part")
 
 
 @hf.agent
@@ -110,3 +121,24 @@ async def streaming() -> str:
         said = [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
     await hf.ask("Go on?")
     return "".join(said)
+
+
+def decide_letters(messages: list[Any], info: AgentInfo) -> ModelResponse:
+    name = next(str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
+    turn = sum(isinstance(each, ModelResponse) for each in messages) + 1
+    asked(name, turn)
+    if turn > TURNS:
+        return ModelResponse(parts=[TextPart(told(heard(messages)))])
+    calls = [ToolCallPart("letter", {"to": to}, tool_call_id=os.urandom(4).hex()) for to in letters(name, turn)]
+    return ModelResponse(parts=calls)
+
+
+writer: Agent[None, str] = Agent(FunctionModel(decide_letters), name="writer")
+
+
+@writer.tool_plain(metadata={"holdfast": {"settle": 0}})
+async def letter(to: str) -> str:
+    return await send(to)
+
+
+write = durable(writer)
