@@ -41,7 +41,7 @@ COMMANDS = {
     "state": ("checkpoints", "state_command", "Print the state that a turn of a run began with."),
     "diff": ("checkpoints", "diff_command", "Show what differs between the states of two turns of a run."),
     "plan": ("plan", "plan_command", "Show the plan of a run as todo.md; or change it."),
-    "artifacts": ("artifacts", "artifacts_command", "List what a run has put out, or save some of it."),
+    "artifacts": ("artifacts", "artifacts_command", "List what a run has put out, save some of it, or give it a file."),
     "stream": ("stream", "stream_command", "Print what bodies of a run write with `hf.stream`."),
     "thread": ("thread", "thread_command", "Print what was said in a thread."),
     "send": ("send", "send_command", "Send a signal to a run."),
