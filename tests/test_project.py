@@ -167,7 +167,7 @@ def test_the_table_of_crash_points_and_the_code_agree() -> None:
 
 #: Files that import something inside a function, and what for.
 LAZY = {
-    "app/app.py": "schedules and triggers: as long as the rest of a worker",
+    "app/opening.py": "schedules and triggers: as long as the rest of a worker",
     "automation/triggers/files.py": "watchfiles, an extra",
     "automation/triggers/registry.py": "nats, an extra",
     "base/secrets.py": "pydantic-core, which asks for it",

@@ -2,100 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack, overload
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from holdfast.app import crowds, extensions, looks
+from holdfast.app import crowds, extensions, looks, opening
+from holdfast.app.commanded import Commanded
 from holdfast.app.looks import WorkerInfo
 from holdfast.app.options import AppOptions
-from holdfast.app.standing import Standing
 from holdfast.base.clock import due_us
-from holdfast.base.config import Settings
-from holdfast.control import doubts, uploads
-from holdfast.control.actors import actor
+from holdfast.control.actors import act_on
 from holdfast.control.filters import Filters
-from holdfast.control.plans import change_plan
-from holdfast.control.targets import existing
+from holdfast.control.upkeep.retention import PruneResult, RetentionInfo, prune
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
-from holdfast.handle.acts import is_in_run, look, refused
+from holdfast.handle.acts import look, refused
 from holdfast.handle.decisions import InDoubt, Question
 from holdfast.handle.run import Run
 from holdfast.history.info import RunInfo
 from holdfast.history.lookup import find
-from holdfast.model import ThreadId, token_parts
-from holdfast.model.plans import Op
-from holdfast.model.runs import checked_id
+from holdfast.model import Actor, Status, ThreadId, checked_id, token_of, token_parts
 from holdfast.store import open_store
-from holdfast.store.home import Home
 from holdfast.verbs.agent import Agent, Call
-from holdfast.verbs.artifact import checked_media_type, checked_name
 from holdfast.verbs.thread import Thread, thread_of
 from holdfast.worker.executor import Executor
-from holdfast.worker.hiding import hide_url
+from holdfast.worker.queues import QueueInfo
 from holdfast.worker.starting import QueuePlace
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from holdfast.app.parts import Parts
+    from holdfast.automation.schedules.timetable import ScheduleInfo
+    from holdfast.automation.triggers import RefusedStart, Source, TriggerInfo
 
 R = TypeVar("R")
-
 _EFFECT = "do it in the body of an effect there"
 
 
-class Holdfast(Standing):
+class Holdfast:
     """A connection to a store, and the executor of this process."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        agents: tuple[Agent[..., Any], ...],
-        concurrency: int,
-        settings: Settings,
-        queues: tuple[str, ...] | None = None,
-        only_own: bool = False,
-        reads_only: bool = False,
-    ) -> None:
+    def __init__(self, url: str, options: AppOptions) -> None:
         self.url = url
-        self._options = AppOptions(agents, settings, concurrency=concurrency, queues=queues, only_own=only_own)
-        self._options.check()
-        self._reads_only = reads_only
-        self._store = open_store(url, settings=settings)
+        self._options = options
+        self._store = open_store(url, settings=options.settings)
         self._opened: Parts | None = None
+        self._commanded = Commanded(self._store)
 
     @look
     async def __aenter__(self) -> Holdfast:
-        # Not at the top: schedules and triggers take as long to load as the rest of the worker.
-        from holdfast.app.parts import Parts
-
-        if self._options.agents and is_in_run():
-            raise UsageError("An app that executes runs was opened inside a run. Open one without agents=, to look.")
-        await self._store.open(read_only=self._reads_only)
-        if self._options.settings.hide_url:
-            hide_url()
-        self._store.home = Home()
-        self._opened = Parts(self._store, self._options)
-        try:
-            await self._opened.open()
-        except BaseException:
-            self._store.home = None
-            await self._store.close()
-            raise
+        self._opened = await opening.open_parts(self._store, self._options)
         return self
 
     @look
     async def __aexit__(self, *error: object) -> None:
         opened, self._opened = self._opened, None
-        try:
-            if opened is not None:
-                await opened.close()
-        finally:
-            self._store.home = None
-            await self._store.close()
+        await opening.close_parts(self._store, opened)
 
     @asynccontextmanager
     async def lifespan(self, asgi: object = None) -> AsyncIterator[None]:
@@ -137,9 +101,9 @@ class Holdfast(Standing):
         """Store a run. Once this returns, it survives whatever happens.
 
         An app with agents begins to execute it at once, if it has room; with a queue (or in a client) the run waits for
-        a worker: runs of a queue go by `priority` (higher first), fairly between those with different `queue_key`, and
-        not before `delay` has passed. `paused` ones wait until they are resumed. Starting an id that exists returns
-        that run if agent and arguments are the same, else raises ConflictingStart.
+        a worker: by `priority` (higher first), fairly between different `queue_key`s, not before `delay` has passed.
+        `paused` ones wait until they are resumed. Starting an id that exists returns that run if agent and arguments
+        are the same, else raises ConflictingStart.
 
         With `transaction`, a connection of your own to the same database with an open transaction, the run is started
         by a worker if and when that is committed; an id that exists is not noticed then.
@@ -157,7 +121,6 @@ class Holdfast(Standing):
     def get(self, token: str, agent: Agent[..., R]) -> Run[R]: ...
     def get(self, token: str, agent: Agent[..., Any] | None = None) -> Run[Any]:
         """The handle of a run, by its token or id; it has no side effect and does not look whether the run exists.
-
         With its agent the result has the type that the agent returns, in a client too.
 
         Example: `text = await app.get("issue-7", newsletter).result()`
@@ -184,10 +147,7 @@ class Holdfast(Standing):
 
         Example: `run = await app.resume(token); print(await run.result())`
         """
-        given = token if token is not None else f"{run_id}@{thread_id}" if thread_id else run_id
-        if not given:
-            raise UsageError("resume() takes a token, or run_id=.")
-        run = await self.find(given)
+        run = await self.find(token_of(token, run_id=run_id, thread_id=thread_id))
         self._here.started.add(run.id)
         await run.resume()
         return run
@@ -268,37 +228,256 @@ class Holdfast(Standing):
 
     extension = extensions.extension
 
-    @look
-    async def _acts_as(self, by: str | None) -> str:
-        """Who acts; a server knows that by itself."""
-        return actor(by)
+    # what starts and removes runs by itself: queues, schedules, triggers, events, rules of retention
+
+    @refused("use `await hf.emit(…)` there")
+    async def emit(
+        self,
+        event: str,
+        value: Any = None,
+        *,
+        dedup: str | None = None,
+        transaction: Any = None,
+        by: str | None = None,
+        note: str = "",
+    ) -> str:
+        """Emit an event: triggers on its name start runs, runs whose agent declares such a signal receive it. Its id.
+
+        Once this returns the event will be delivered; with `transaction`, a connection of your own to the same
+        database, if and when that is committed. A second one with the same `dedup` id is the first, or, if its value
+        is another, raises ConflictingSend.
+
+        Example: `await app.emit("order.paid", {"id": 7}, dedup="order-7")`
+        """
+        act = act_on(by, note, "emit", target=event) if isinstance(by, Actor) else None  # code emits all the time
+        return await self._parts.triggers.emit(event, value, dedup=dedup, transaction=transaction, act=act)
 
     @refused(_EFFECT)
-    async def _settle(
-        self, run: Run[Any], key: str, body: Mapping[str, Any], *, attempt: int, by: str | None, note: str
+    async def queue(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        per_key: int | None = None,
+        rate: tuple[int, Duration] | None = None,
+        by: str | None = None,
+        note: str = "",
     ) -> None:
-        """Say what became of an effect, as it is recorded."""
-        await doubts.resolve(self._store, run.id, key, dict(body), attempt=attempt, by=by, note=note)
+        """Declare the limits of a queue, for all workers together: runs at once, in all and per `queue_key`, and
+        starts in a time (`rate=(10, timedelta(minutes=1))`, or seconds). A run that waits takes no place.
+
+        Example: `await app.queue("mail", concurrency=4, per_key=1)`
+        """
+        act = act_on(by, note, "queue limits", target=name)
+        await self._here.queues.set(name, concurrency=concurrency, per_key=per_key, rate=rate, act=act)
+
+    @look
+    async def queues(self) -> list[QueueInfo]:
+        """The queues that are declared, with how many runs they have.
+
+        Example: `for queue in await app.queues(): print(queue.name, queue.queued)`
+        """
+        return await self._here.queues.infos()
 
     @refused(_EFFECT)
-    async def _change_plan(self, run: Run[Any], ops: Sequence[Op], *, by: str | None, note: str) -> int:
-        """Send a run changes of its plan; the number of the mail."""
-        return await change_plan(self._store, run.id, ops, by=by, note=note)
+    async def pause_queue(self, name: str, *, by: str | None = None, note: str = "") -> None:
+        """Take no more runs from a queue; those under way go on until they wait or end.
 
-    @refused("put it out with hf.artifact()")
-    async def _give(
-        self, run: Run[Any], name: str, stream: BinaryIO, *, media_type: str | None, by: str | None, note: str
-    ) -> tuple[int, bool]:
-        """Give a run a file: which version it is, and whether it is new."""
-        what = uploads.Upload(checked_name(name), checked_media_type(name, media_type))
-        uploads.refuse_upload(await existing(self._store, run.id))
-        file = await uploads.store_file(self._store, run.id, stream)
-        given = await uploads.give(self._store, run.id, file, what=what, by=by, note=note)
-        if given is None:
-            raise UsageError(f"A worker executes run {run.id} just now. Give it the file when it waits, or pause it.")
-        return given
+        Example: `await app.pause_queue("mail")`
+        """
+        await self._here.queues.pause(name, act_on(by, note, "queue pause", target=name))
 
-    # workers, queues
+    @refused(_EFFECT)
+    async def resume_queue(self, name: str, *, by: str | None = None, note: str = "") -> None:
+        """Take runs from a queue again.
+
+        Example: `await app.resume_queue("mail")`
+        """
+        await self._here.queues.resume(name, act_on(by, note, "queue resume", target=name))
+
+    @refused(_EFFECT)
+    async def schedule(
+        self,
+        name: str,
+        call: Call[Any],
+        *,
+        cron: str,
+        tz: str = "UTC",
+        jitter: Duration = 0,
+        overlap: Literal["skip", "allow", "replace"] = "skip",
+        missed: Literal["latest", "skip"] | int = "latest",
+        queue: str | None = None,
+    ) -> None:
+        """Start a run of a call whenever the cron expression says, in its time zone; declared again, it is changed.
+
+        `overlap`: what happens if the run before has not ended. `missed`: which of the times that nobody was there for
+        are made up for. Whoever fires a time, it is one run: its id is made of the schedule and the time.
+
+        Example: `await app.schedule("nightly", report(), cron="0 2 * * *", tz="Europe/Vienna")`
+        """
+        await self._parts.declare_schedule(
+            name, call, cron=cron, tz=tz, jitter=jitter, overlap=overlap, missed=missed, queue=queue
+        )
+
+    @look
+    async def schedules(self) -> list[ScheduleInfo]:
+        """The schedules, with their next times.
+
+        Example: `for schedule in await app.schedules(): print(schedule.name, schedule.next_fires)`
+        """
+        return await self._parts.schedules.list()
+
+    @refused(_EFFECT)
+    async def pause_schedule(self, name: str, *, by: str | None = None, note: str = "") -> None:
+        """Let a schedule start nothing.
+
+        Example: `await app.pause_schedule("nightly")`
+        """
+        await self._parts.schedules.pause(name, act_on(by, note, "schedule pause", target=name))
+
+    @refused(_EFFECT)
+    async def resume_schedule(self, name: str, *, by: str | None = None, note: str = "") -> None:
+        """Let a paused schedule go on; times that passed meanwhile are not made up for.
+
+        Example: `await app.resume_schedule("nightly")`
+        """
+        await self._parts.schedules.resume(name, act_on(by, note, "schedule resume", target=name))
+
+    @refused(_EFFECT)
+    async def fire_schedule(self, name: str, *, by: str | None = None, note: str = "") -> Run[Any]:
+        """Start a run of a schedule now, besides its times.
+
+        Example: `run = await app.fire_schedule("nightly")`
+        """
+        return await self.find(await self._parts.schedules.fire(name, act_on(by, note, "schedule run", target=name)))
+
+    @refused(_EFFECT)
+    async def backfill_schedule(
+        self, name: str, start: datetime, end: datetime, *, by: str | None = None, note: str = ""
+    ) -> list[Run[Any]]:
+        """Start a run for each time of a schedule in a range that has none yet.
+
+        Example: `await app.backfill_schedule("nightly", monday, friday)`
+        """
+        act = act_on(by, note, "schedule backfill", target=name)
+        return [await self.find(each) for each in await self._parts.schedules.backfill(name, start, end, act=act)]
+
+    @refused(_EFFECT)
+    async def remove_schedule(self, name: str, *, by: str | None = None, note: str = "") -> None:
+        """Forget a schedule. The runs that it started stay.
+
+        Example: `await app.remove_schedule("nightly")`
+        """
+        await self._parts.schedules.remove(name, act_on(by, note, "schedule remove", target=name))
+
+    @refused(_EFFECT)
+    async def on(
+        self,
+        event: Source,
+        agent: Agent[..., Any],
+        *,
+        name: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        queue_key: str = "",
+    ) -> TriggerInfo:
+        """Start a run of an agent for each event of a name, changed file or message of a queue; it is the one argument.
+
+        `where` names what the value must have: `{"customer.country": "AT", "total": {"gt": 100}}`. `queue_key` may take
+        from it: `"{customer.id}"`. Declared again under the same name, the trigger is changed.
+
+        Example: `await app.on("order.paid", ship, where={"total": {"gt": 100}})`
+        """
+        return await self._parts.declare_trigger(event, agent, name=name, where=where, queue=queue, queue_key=queue_key)
+
+    @look
+    async def triggers(self) -> list[TriggerInfo]:
+        """The triggers, with what they received and started.
+
+        Example: `for trigger in await app.triggers(): print(trigger.name, trigger.started)`
+        """
+        return await self._parts.triggers.list()
+
+    @look
+    async def refused_starts(self, trigger: str, *, limit: int = 1000) -> list[RefusedStart]:
+        """What came for a trigger and can never be a run: it cannot be read, does not fit the agent's argument, or has
+        no valid queue key. Oldest first; each is kept for 30 days.
+
+        Example: `for each in await app.refused_starts("orders"): print(each.why, each.data)`
+        """
+        return list(await self._parts.triggers.refused(trigger, limit=limit))
+
+    @refused(_EFFECT)
+    async def pause_trigger(self, name: str, *, by: str | None = None, note: str = "") -> None:
+        """Let a trigger start nothing.
+
+        Example: `await app.pause_trigger("ship")`
+        """
+        await self._parts.triggers.pause(name, act_on(by, note, "trigger pause", target=name))
+
+    @refused(_EFFECT)
+    async def resume_trigger(self, name: str, *, by: str | None = None, note: str = "") -> None:
+        """Let a paused trigger go on.
+
+        Example: `await app.resume_trigger("ship")`
+        """
+        await self._parts.triggers.resume(name, act_on(by, note, "trigger resume", target=name))
+
+    @refused(_EFFECT)
+    async def remove_trigger(self, name: str, *, by: str | None = None, note: str = "") -> None:
+        """Forget a trigger. The runs that it started stay.
+
+        Example: `await app.remove_trigger("ship")`
+        """
+        await self._parts.triggers.remove(name, act_on(by, note, "trigger remove", target=name))
+
+    @refused(_EFFECT)
+    async def prune(
+        self,
+        *,
+        older_than: Duration,
+        agent: str | None = None,
+        status: Sequence[Status] = (),
+        dry_run: bool = False,
+        forget: bool = False,
+        progress: Callable[[int], None] | None = None,
+        by: str | None = None,
+        note: str = "",
+    ) -> PruneResult:
+        """Remove what runs did that ended longer ago than that. Their tombstones stay: who they were, how they ended.
+
+        So a start with the same id, or a message with a known `dedup` id, does nothing as before; reading the run
+        raises RunPruned. A run stays while something alive may need it: an ancestor that is not over for as long, an
+        unfinished child, an open question. `forget` also removes tombstones that are so old. Killed in between, it can
+        be called again. `progress` is told how many runs are pruned.
+
+        Example: `result = await app.prune(older_than=timedelta(days=30), agent="newsletter")`
+        """
+        if not dry_run:
+            await self._store.add_act(act_on(by, note, "prune", target=agent or "*"))
+        return await prune(
+            self._store, older_than, agent=agent, statuses=status, dry_run=dry_run, forget=forget, progress=progress
+        )
+
+    @refused(_EFFECT)
+    async def retain(self, agent: str, *, keep: Duration | None, by: str | None = None, note: str = "") -> None:
+        """Have workers prune the runs of an agent that ended longer ago than that; None takes the rule away.
+
+        The agent `"*"` means all that have no rule of their own. `timedelta.max` keeps runs for ever.
+
+        Example: `await app.retain("newsletter", keep=timedelta(days=30))`
+        """
+        await self._parts.retention.set(agent, keep, act_on(by, note, "retention", target=agent))
+
+    @look
+    async def retention(self) -> list[RetentionInfo]:
+        """For how long runs are kept, by agent.
+
+        Example: `for rule in await app.retention(): print(rule.agent, rule.keep)`
+        """
+        return await self._parts.retention.infos()
+
+    # workers
 
     @look
     async def workers(self) -> list[WorkerInfo]:

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from holdfast.app.app import Holdfast
 from holdfast.app.interruption import Interruption, is_default, left_safe
+from holdfast.app.options import AppOptions
 from holdfast.base.characters import escaped
-from holdfast.base.config import Settings, store_url
+from holdfast.base.config import store_url
 from holdfast.base.hints import about_store, resume_hint
 from holdfast.base.tracebacks import show_trimmed
 from holdfast.errors import UsageError
@@ -102,7 +103,7 @@ async def _run(
 ) -> R:
     if not isinstance(call, Call):
         raise UsageError(f"hf.run() and hf.arun() take a call of an agent, like `{_example(call)}`; got {call!r}.")
-    app = Holdfast(store_url(url), agents=(call.agent,), concurrency=100, settings=Settings(), only_own=True)
+    app = Holdfast(store_url(url), AppOptions((call.agent,), only_own=True))
     async with app:
         handle, has_failed = await app._here.start_again(call, run_id=run_id, thread_id=thread_id)
         on_start(handle)

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 from holdfast.app.app import Holdfast
+from holdfast.app.options import AppOptions
 from holdfast.base.config import Settings, is_server, store_url
 from holdfast.errors import UsageError
 from holdfast.verbs.agent import Agent
@@ -34,13 +35,8 @@ def connect(
     named = store_url(url)
     if is_server(named):
         raise UsageError("hf.connect() opens a store. A server is for `holdfast --url`, and for HTTP: docs/server.md.")
-    return Holdfast(
-        named,
-        agents=_several(agents),
-        concurrency=concurrency,
-        settings=settings or Settings(),
-        queues=None if queues is None else tuple(queues),
-    )
+    only = None if queues is None else tuple(queues)
+    return Holdfast(named, AppOptions(_several(agents), settings or Settings(), concurrency=concurrency, queues=only))
 
 
 def _several(agents: Agent[..., Any] | Iterable[Agent[..., Any]]) -> tuple[Agent[..., Any], ...]:

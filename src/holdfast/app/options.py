@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import field
 from typing import Any
 
 from holdfast.base.config import Settings
@@ -16,11 +17,19 @@ from holdfast.version import VERSION
 class AppOptions:
     """Which runs an app executes, and how many at once; without agents it is a client."""
 
-    agents: tuple[Agent[..., Any], ...]
-    settings: Settings
-    concurrency: int
-    queues: tuple[str, ...] | None  #: that it takes runs from; None: all
-    only_own: bool  #: it takes up nothing but what it is asked for itself, and does no chores
+    agents: tuple[Agent[..., Any], ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    concurrency: int = 100
+    queues: tuple[str, ...] | None = None  #: that it takes runs from; None: all
+    only_own: bool = False  #: it takes up nothing but what it is asked for itself, and does no chores
+    reads_only: bool = False  #: the store is opened so that nothing of it can be changed
+
+    def __post_init__(self) -> None:
+        for agent in self.agents:
+            if not isinstance(agent, Agent):
+                raise UsageError(f"agents= takes functions decorated with @hf.agent, not {agent!r}.")
+        if self.concurrency < 1:
+            raise UsageError(f"concurrency= must be at least 1, not {self.concurrency}.")
 
     def told(self) -> str:
         """What others see of a process that does this, as JSON."""
@@ -32,10 +41,3 @@ class AppOptions:
             "holdfast": VERSION,
         }
         return json.dumps(facts)
-
-    def check(self) -> None:
-        for agent in self.agents:
-            if not isinstance(agent, Agent):
-                raise UsageError(f"agents= takes functions decorated with @hf.agent, not {agent!r}.")
-        if self.concurrency < 1:
-            raise UsageError(f"concurrency= must be at least 1, not {self.concurrency}.")

@@ -10,8 +10,9 @@ from typing import Any, BinaryIO
 from urllib.parse import urlencode
 
 from holdfast.app.app import Holdfast
+from holdfast.app.commanded import Commanded
+from holdfast.app.options import AppOptions
 from holdfast.base.clock import in_seconds
-from holdfast.base.config import Settings
 from holdfast.control.upkeep.retention import PruneResult
 from holdfast.durations import Duration
 from holdfast.errors import AlreadySettled, UsageError
@@ -33,13 +34,11 @@ class Served(Holdfast):
     """
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, agents=(), concurrency=1, settings=Settings())
+        super().__init__(url, AppOptions())
+        self._commanded = ServedCommanded(self._store)
 
     async def _do(self, path: str, **body: Any) -> Any:
         return await act(self._store, "POST", path, body=body)
-
-    async def _acts_as(self, by: str | None) -> str:
-        return await name_at(self._store)
 
     # runs and questions
 
@@ -60,34 +59,6 @@ class Served(Holdfast):
 
     async def question(self, given: str) -> Question:
         return ServedQuestion._of(self._store, (await super().question(given))._row)
-
-    async def _settle(
-        self, run: Run[Any], key: str, body: Mapping[str, Any], *, attempt: int, by: str | None, note: str
-    ) -> None:
-        if not note:
-            raise UsageError("A server takes a verdict only with a note (--note): say how you know.")
-        if attempt < 1:  # the server settles what was shown; here nothing was
-            raise AlreadySettled(f"{key} of run {run.id} is not in doubt (any more); nothing was changed.")
-        match body["verdict"]:
-            case "landed":
-                said = {"verdict": "happened", "value": plain(body["value"])}
-            case "not_landed":
-                said = {"verdict": "not_happened"}
-            case _:
-                said = {"verdict": "failed", "error": json.loads(body["error"])["message"]}
-        await self._do(place("runs", run.id, "in-doubt", key), attempt=attempt, note=note, **said)
-
-    async def _change_plan(self, run: Run[Any], ops: Sequence[Op], *, by: str | None, note: str) -> int:
-        return int((await self._do(place("runs", run.id, "plan"), ops=list(ops), note=note))["number"])
-
-    async def _give(
-        self, run: Run[Any], name: str, stream: BinaryIO, *, media_type: str | None, by: str | None, note: str
-    ) -> tuple[int, bool]:
-        said = {"note": note} | ({} if media_type is None else {"media_type": media_type})
-        data = await asyncio.to_thread(stream.read)
-        path = f"{place('runs', run.id, 'artifacts', name)}?{urlencode(said)}"
-        told = await act(self._store, "PUT", path, body=data)
-        return told["version"], told["is_new"]
 
     # what is declared
 
@@ -186,3 +157,40 @@ class Served(Holdfast):
             return
         keep_s = None if keep == timedelta.max else float(in_seconds(keep, "keep="))
         await act(self._store, "PUT", place("retention", agent), body={"keep_s": keep_s, "note": note})
+
+
+class ServedCommanded(Commanded):
+    """Done by the server."""
+
+    async def actor(self, by: str | None) -> str:
+        return await name_at(self._store)
+
+    async def settle(
+        self, run_id: RunId, key: str, body: Mapping[str, Any], *, attempt: int, by: str | None, note: str
+    ) -> None:
+        if not note:
+            raise UsageError("A server takes a verdict only with a note (--note): say how you know.")
+        if attempt < 1:  # the server settles what was shown; here nothing was
+            raise AlreadySettled(f"{key} of run {run_id} is not in doubt (any more); nothing was changed.")
+        match body["verdict"]:
+            case "landed":
+                said = {"verdict": "happened", "value": plain(body["value"])}
+            case "not_landed":
+                said = {"verdict": "not_happened"}
+            case _:
+                said = {"verdict": "failed", "error": json.loads(body["error"])["message"]}
+        order = {"attempt": attempt, "note": note, **said}
+        await act(self._store, "POST", place("runs", run_id, "in-doubt", key), body=order)
+
+    async def change_plan(self, run_id: RunId, ops: Sequence[Op], *, by: str | None, note: str) -> int:
+        order = {"ops": list(ops), "note": note}
+        return int((await act(self._store, "POST", place("runs", run_id, "plan"), body=order))["number"])
+
+    async def give(
+        self, run_id: RunId, name: str, stream: BinaryIO, *, media_type: str | None, by: str | None, note: str
+    ) -> tuple[int, bool]:
+        said = {"note": note} | ({} if media_type is None else {"media_type": media_type})
+        data = await asyncio.to_thread(stream.read)
+        path = f"{place('runs', run_id, 'artifacts', name)}?{urlencode(said)}"
+        told = await act(self._store, "PUT", path, body=data)
+        return told["version"], told["is_new"]

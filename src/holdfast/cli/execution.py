@@ -17,8 +17,9 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.app.interruption import Interruption, left_safe
+from holdfast.app.options import AppOptions
 from holdfast.base.clock import as_time, monotonic_us, now_us
-from holdfast.base.config import Settings, store_url
+from holdfast.base.config import store_url
 from holdfast.base.tracebacks import carries
 from holdfast.cli.failure import INTERRUPTED, OK, TIMEOUT, code_of
 from holdfast.cli.setup import Setup
@@ -65,7 +66,7 @@ def patience_options(function: F) -> F:
 @asynccontextmanager
 async def executing(setup: Setup, agents: Iterable[Agent[..., Any]]) -> AsyncIterator[Executor]:
     """An executor that takes up nothing by itself: the user asked for one run, not for all that are left over."""
-    app = Holdfast(store_url(setup.db), agents=tuple(agents), concurrency=100, settings=Settings(), only_own=True)
+    app = Holdfast(store_url(setup.db), AppOptions(tuple(agents), only_own=True))
     async with app:
         yield app._here
 

@@ -24,6 +24,7 @@ from holdfast.model.runs import (
     Worker,
     WorkerId,
     checked_id,
+    token_of,
     token_parts,
 )
 from holdfast.model.statuses import FINAL, TRANSITIONS, Status, following
@@ -91,5 +92,6 @@ __all__ = [
     "checked_id",
     "cut_in",
     "following",
+    "token_of",
     "token_parts",
 ]

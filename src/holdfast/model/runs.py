@@ -111,6 +111,14 @@ def token_parts(token: str, verb: str) -> tuple[RunId, str]:
     return RunId(run_id), thread_id
 
 
+def token_of(token: str | None, *, run_id: str | None, thread_id: str | None) -> str:
+    """The token of a run that is named by it or by its ids."""
+    given = token if token is not None else f"{run_id}@{thread_id}" if thread_id else run_id
+    if not given:
+        raise UsageError("resume() takes a token, or run_id=.")
+    return given
+
+
 def checked_id(value: str, what: str) -> str:
     """An id that was given, if it can be one; `what` names the argument."""
     if (

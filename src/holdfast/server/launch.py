@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.app.app import Holdfast
-from holdfast.base.config import Settings
+from holdfast.app.options import AppOptions
 from holdfast.base.data import data
 from holdfast.errors import UsageError
 from holdfast.server.asgi import create_app
@@ -100,7 +100,7 @@ class Launch:
         `ready` is called once it answers, and ends in good order when it is told to.
         """
         wishes = self._wishes
-        app = Holdfast(wishes.url, agents=(), concurrency=1, settings=Settings(), reads_only=wishes.is_read_only)
+        app = Holdfast(wishes.url, AppOptions(reads_only=wishes.is_read_only))
         async with app:
             serving = Serving(create_app(app, access=self._access), wishes.place)
             if beside is None:

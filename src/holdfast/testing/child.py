@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from holdfast.app import Holdfast
+from holdfast.app.options import AppOptions
 from holdfast.base import faults
 from holdfast.base.config import Settings, store_url
 from holdfast.base.source_code import code_of
@@ -75,7 +76,7 @@ async def go_on(
     agents = agents_of(load(file))
     if agent_name not in agents:
         raise UsageError(f"{file} has no agent {agent_name!r}; it has {', '.join(sorted(agents)) or 'none'}.")
-    app = Holdfast(store_url(url), agents=tuple(agents.values()), concurrency=100, settings=Settings(), only_own=alone)
+    app = Holdfast(store_url(url), AppOptions(tuple(agents.values()), only_own=alone))
     async with app:
         run = await app.start(Call._decoded(agents[agent_name], text), id=run_id)
         if (await run.info()).is_lost:

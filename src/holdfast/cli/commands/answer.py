@@ -57,7 +57,7 @@ def answer_command(
         check_open(question)
         value = _value(setup, question, words, yes, no, json_value)
         await question.answer(value, by=by, note=note)
-        return question, value, await app._acts_as(by), await advice_for(app, question.run_id)
+        return question, value, await app._commanded.actor(by), await advice_for(app, question.run_id)
 
     question, value, who, advice = with_app(setup, work)
     if setup.is_json:

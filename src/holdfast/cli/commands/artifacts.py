@@ -117,7 +117,7 @@ def _put(setup: Setup, run: str, file: Path, *, name: str, media_type: str | Non
     async def give(app: Holdfast) -> tuple[RunId, int, bool]:
         found = await app.find(run)
         with file.open("rb") as stream:
-            given = await app._give(found, name, stream, media_type=media_type, by=by, note=note)
+            given = await app._commanded.give(found.id, name, stream, media_type=media_type, by=by, note=note)
         return found.id, *given
 
     run_id, version, is_new = with_app(setup, give)

@@ -28,7 +28,7 @@ def decline_command(setup: Setup, given: str, note: str, by: str | None) -> int:
         question = await question_of(app, given)
         check_open(question)
         await question.decline(by=by, note=note)
-        return question, await app._acts_as(by), await advice_for(app, question.run_id)
+        return question, await app._commanded.actor(by), await advice_for(app, question.run_id)
 
     question, who, advice = with_app(setup, work)
     if setup.is_json:

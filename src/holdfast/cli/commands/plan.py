@@ -79,7 +79,7 @@ def _edit(setup: Setup, run_id: RunId, plan: PlanInfo, *, note: str, by: str | N
     if ops:
 
         async def send(app: Holdfast) -> int:
-            return await app._change_plan(app.get(run_id), ops, by=by, note=note)
+            return await app._commanded.change_plan(run_id, ops, by=by, note=note)
 
         number = with_app(setup, send)
     if setup.is_json:

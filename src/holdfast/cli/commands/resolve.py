@@ -67,8 +67,8 @@ def resolve_command(
         confirm(f"{chosen} of run {run_id}: {words}. This is final.")
 
     async def settle(app: Holdfast) -> tuple[str | None, str]:
-        await app._settle(app.get(run_id), chosen, verdict, attempt=attempt, by=by, note=note)
-        return source_in(await app._store.records(run_id)), await app._acts_as(by)
+        await app._commanded.settle(run_id, chosen, verdict, attempt=attempt, by=by, note=note)
+        return source_in(await app._store.records(run_id)), await app._commanded.actor(by)
 
     source, who = with_app(setup, settle)
     if setup.is_json:

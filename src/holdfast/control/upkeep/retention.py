@@ -74,8 +74,8 @@ Progress = Callable[[int], None]
 
 async def prune(
     store: Store,
-    *,
     older_than: Duration,
+    *,
     agent: str | None = None,
     statuses: Sequence[Status] = (),
     dry_run: bool = False,
@@ -86,6 +86,7 @@ async def prune(
 
     Nothing is removed that something alive may need: see `Store.ended`.
     """
+    statuses = [Status(each) for each in statuses]  # an app is given strings as well
     unfinished = [status.value for status in statuses if status not in FINAL]
     if unfinished:
         raise UsageError(f"Only runs that have ended can be pruned, not those that are {', '.join(unfinished)}.")
