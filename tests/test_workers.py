@@ -16,13 +16,13 @@ from tests.waiting.scene import Scene
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 
 
-def worker_with_pid(place: Scene, pid: int) -> Forked:
+def worker_with_pid(scene: Scene, pid: int) -> Forked:
     for _ in range(50):
         try:
             LAST_PID.write_text(str(pid - 1))
         except OSError:
             pytest.skip("the next pid can be chosen by root only")
-        worker = place.worker()
+        worker = scene.worker()
         if worker.pid == pid:
             return worker
         worker.kill()  # somebody else was faster
@@ -30,15 +30,15 @@ def worker_with_pid(place: Scene, pid: int) -> Forked:
 
 
 def test_a_worker_with_the_pid_of_a_dead_one_lives(tmp_path: Path, forkserver: ForkServer) -> None:
-    with Scene(tmp_path, forkserver) as place:
-        old = place.worker()
+    with Scene(tmp_path, forkserver) as scene:
+        old = scene.worker()
         old.kill()
-        new = worker_with_pid(place, old.pid)
+        new = worker_with_pid(scene, old.pid)
         old.kill()
         old.send(signal.SIGKILL)
 
         async def work() -> list[int]:
-            async with place.client() as app:
+            async with scene.client() as app:
                 return await (await app.start(agents.collect(0))).result(timeout=60)
 
         assert asyncio.run(work()) == []

@@ -49,7 +49,7 @@ def live(folder: Path, life: int, limit: str, edited: str = "same") -> subproces
     return ended
 
 
-def lives(folder: Path, limit: str, edited: str | None) -> tuple[dict[str, Any], list[str], str]:
+def three_lives(folder: Path, limit: str, edited: str | None) -> tuple[dict[str, Any], list[str], str]:
     """Three lives of the program, killed in between, edited after the first: its results, the world, the log."""
     shutil.copytree(FILES, folder, dirs_exist_ok=True)
     (folder / "store").mkdir()
@@ -67,7 +67,7 @@ def lives(folder: Path, limit: str, edited: str | None) -> tuple[dict[str, Any],
 
 @pytest.mark.parametrize("limit", EDITS)
 def test_calls_that_are_not_cancelled_any_more_are_made_or_block(tmp_path: Path, limit: str) -> None:
-    told, world, log = lives(tmp_path, limit, EDITS[limit])
+    told, world, log = three_lives(tmp_path, limit, EDITS[limit])
     blocked = told.pop("child")
     is_seen = limit != "unseen"
     assert told == {**MADE, **dict.fromkeys(ITSELF, "step, went" if is_seen else CUT_OFF)}
@@ -82,7 +82,7 @@ def test_calls_that_are_not_cancelled_any_more_are_made_or_block(tmp_path: Path,
 
 
 def test_calls_that_are_cancelled_again_stay_pending(tmp_path: Path) -> None:
-    told, world, log = lives(tmp_path, "helper", None)
+    told, world, log = three_lives(tmp_path, "helper", None)
     assert told == dict.fromkeys((*MADE, "child", *ITSELF), CUT_OFF)
     assert [line for line in world if line[0] != "1"] == []
     assert "run.not_cancelled_again" not in log

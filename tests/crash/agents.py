@@ -34,15 +34,15 @@ class World:
         os.write(descriptor, line.encode())
         os.close(descriptor)
 
-    def acts(self) -> list[tuple[str, object, str]]:
+    def deeds(self) -> list[tuple[str, object, str]]:
         lines = [json.loads(line) for line in whole_lines(self.path)]
         return [(line["what"], line["value"], line["key"]) for line in lines]
 
     def values(self, what: str) -> list[object]:
-        return [value for w, value, _ in self.acts() if w == what]
+        return [value for w, value, _ in self.deeds() if w == what]
 
     def has(self, what: str, key: str) -> bool:
-        return any((w, k) == (what, key) for w, _, k in self.acts())
+        return any((w, k) == (what, key) for w, _, k in self.deeds())
 
 
 world = World()
@@ -265,7 +265,7 @@ async def flaky_step(n: int) -> int:
     """Fails until the world has been asked three times."""
     with ledger.step():
         world.act("asked for", n, key=hf.this_step().key)
-        if sum(what == "asked for" for what, _, _ in world.acts()) < 3:
+        if sum(what == "asked for" for what, _, _ in world.deeds()) < 3:
             raise ConnectionError("not yet")
         return n
 
@@ -278,7 +278,7 @@ class Busy(Exception):
 async def flaky_post(n: int) -> str:
     """Says that it is busy until it has been called twice; only then does it act."""
     world.act("called", n, key="-")
-    if sum(what == "called" for what, _, _ in world.acts()) < 2:
+    if sum(what == "called" for what, _, _ in world.deeds()) < 2:
         raise Busy
     act("flaky", n)
     return f"flaky-{n}"

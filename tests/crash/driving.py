@@ -267,7 +267,7 @@ async def live_with_workers(forks: Forks, case: Case, attempt: Attempt, plan: tu
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class ClientCase:
     """What a client does in a process that is killed, and repeats; around it, what makes it a story with an end."""
 
     name: str  #: in `client`
@@ -280,26 +280,26 @@ class Errand:
 
 
 async def live_with_clients(
-    forks: Forks, errand: Errand, attempt: Attempt, plan: tuple[str, ...], *, is_alone: bool
+    forks: Forks, case: ClientCase, attempt: Attempt, plan: tuple[str, ...], *, is_alone: bool
 ) -> object:
     """One life in which clients die. `is_alone`: so did the worker, before the first client came."""
     async with hf.connect(attempt.url) as app:
         driver = Driver(attempt, app)
-        if errand.prepare is not None:
-            await errand.prepare(driver)
+        if case.prepare is not None:
+            await case.prepare(driver)
         first = forks.worker(attempt)
         second: Forked | None = None
         try:
             async with asyncio.timeout(LONGEST_S):
-                if errand.call is not None:
-                    await app.start(errand.call, id=RUN)
-                for act in errand.ready:
+                if case.call is not None:
+                    await app.start(case.call, id=RUN)
+                for act in case.ready:
                     await act(driver)
                 if is_alone:
                     first.kill()
                 for number, fault in enumerate([*plan, ""]):
                     attempt.traces.append(Trace(attempt.folder / f"trace-{number}"))
-                    client = forks.client(attempt, errand.name, fault=fault, trace=attempt.traces[-1].path)
+                    client = forks.client(attempt, case.name, fault=fault, trace=attempt.traces[-1].path)
                     code = await client.wait_dead(LONGEST_S)
                     if fault and code == -9:
                         attempt.deaths.append(fault)
@@ -307,15 +307,15 @@ async def live_with_clients(
                         attempt.problems.append(f"client {number + 1} ended with {code}")
                 if is_alone:
                     second = forks.worker(attempt)
-                for act in errand.acts:
+                for act in case.acts:
                     await act(driver)
                 await driver.until(lambda: all_over(app), "every run is over")
         finally:
             for process in (first, second):
                 if process is not None:
                     process.kill()
-        end = await look_back(driver, errand.check)
-        return end if errand.is_same else None
+        end = await look_back(driver, case.check)
+        return end if case.is_same else None
 
 
 async def all_over(app: hf.Holdfast) -> bool:

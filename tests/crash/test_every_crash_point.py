@@ -44,7 +44,7 @@ def once(what: str, *values: object) -> Check:
 
 
 def repeated_under_one_key(life: Life) -> None:
-    keys = {key for what, _, key in world_of(life).acts() if what == "retried"}
+    keys = {key for what, _, key in world_of(life).deeds() if what == "retried"}
     assert len(keys) == 1
 
 
@@ -72,7 +72,7 @@ def all_taken_back(life: Life) -> None:
 
 
 def reported_once_each(life: Life) -> None:
-    reports = world_of(life).acts()
+    reports = world_of(life).deeds()
     assert len(reports) == len({key for _, _, key in reports}) == 3, reports
 
 

@@ -82,7 +82,7 @@ class Scene:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Scene]:
+def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path)
     yield made
     made.close()
@@ -102,61 +102,61 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path) -> Non
     assert check_history(str(tmp_path / "store.db"), acks=[("before", "finished"), ("after", "finished")]) == []
 
 
-def killed_in_its_sleep(place: Scene) -> None:
-    process = place.begin("sleeper")
-    place.wait_for("sleeping")
+def killed_in_its_sleep(scene: Scene) -> None:
+    process = scene.begin("sleeper")
+    scene.wait_for("sleeping")
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
-    (place.folder / "awake").touch()
+    (scene.folder / "awake").touch()
 
 
-def test_a_run_left_by_a_killed_process_is_taken_up_before_its_lease_is_over(place: Scene) -> None:
-    killed_in_its_sleep(place)
-    code, result, errors = place.run("sleeper")
+def test_a_run_left_by_a_killed_process_is_taken_up_before_its_lease_is_over(scene: Scene) -> None:
+    killed_in_its_sleep(scene)
+    code, result, errors = scene.run("sleeper")
     assert (code, result) == (0, "3"), errors
-    assert place.proof() == "lock"
-    assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
+    assert scene.proof() == "lock"
+    assert scene.begun() == {"slow_change#1": 1, "sleeps#1": 2}
 
 
-def test_of_two_processes_that_recover_the_same_run_one_executes_it(place: Scene) -> None:
-    killed_in_its_sleep(place)
-    both = [place.begin("sleeper") for _ in range(2)]
-    ended = [place.end(process) for process in both]
+def test_of_two_processes_that_recover_the_same_run_one_executes_it(scene: Scene) -> None:
+    killed_in_its_sleep(scene)
+    both = [scene.begin("sleeper") for _ in range(2)]
+    ended = [scene.end(process) for process in both]
     assert [(code, result) for code, result, _ in ended] == [(0, "3"), (0, "3")], ended
-    assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
-    assert check_history(place.url, place.ledger) == []
+    assert scene.begun() == {"slow_change#1": 1, "sleeps#1": 2}
+    assert check_history(scene.url, scene.ledger) == []
 
 
-def test_two_processes_that_run_the_same_id_execute_it_once(place: Scene) -> None:
-    both = [place.begin("changes") for _ in range(2)]
-    ended = [place.end(process) for process in both]
+def test_two_processes_that_run_the_same_id_execute_it_once(scene: Scene) -> None:
+    both = [scene.begin("changes") for _ in range(2)]
+    ended = [scene.end(process) for process in both]
     assert [(code, result) for code, result, _ in ended] == [(0, "3"), (0, "3")], ended
-    assert place.begun() == {"look#1": 1, "slow_change#1": 1}
-    assert check_history(place.url, place.ledger) == []
+    assert scene.begun() == {"look#1": 1, "slow_change#1": 1}
+    assert check_history(scene.url, scene.ledger) == []
 
 
-def test_a_live_run_is_not_taken_from_its_process(place: Scene) -> None:
-    owner = place.begin("sleeper")
-    place.wait_for("sleeping")
-    other = place.begin("sleeper")
-    eventually_now(lambda: {owner.pid, other.pid} <= place.workers())
+def test_a_live_run_is_not_taken_from_its_process(scene: Scene) -> None:
+    owner = scene.begin("sleeper")
+    scene.wait_for("sleeping")
+    other = scene.begin("sleeper")
+    eventually_now(lambda: {owner.pid, other.pid} <= scene.workers())
     assert owner.poll() is None
-    assert other.poll() is None, place.end(other)
-    assert place.begun() == {"slow_change#1": 1, "sleeps#1": 1}
+    assert other.poll() is None, scene.end(other)
+    assert scene.begun() == {"slow_change#1": 1, "sleeps#1": 1}
     os.kill(owner.pid, signal.SIGKILL)
-    (place.folder / "awake").touch()
-    assert place.end(other)[:2] == (0, "3")
-    assert place.proof() == "lock"
-    assert place.begun() == {"slow_change#1": 1, "sleeps#1": 2}
+    (scene.folder / "awake").touch()
+    assert scene.end(other)[:2] == (0, "3")
+    assert scene.proof() == "lock"
+    assert scene.begun() == {"slow_change#1": 1, "sleeps#1": 2}
 
 
 def test_twenty_starts_of_one_id_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Scene(tmp_path)
-    for name, value in place.env.items():
+    scene = Scene(tmp_path)
+    for name, value in scene.env.items():
         monkeypatch.setenv(name, value)
 
     async def start() -> list[hf.Run[int] | BaseException]:
-        one, other = (hf.connect(place.url, agents=[plain.changes]) for _ in range(2))
+        one, other = (hf.connect(scene.url, agents=[plain.changes]) for _ in range(2))
         async with one, other:
             calls = [(app, plain.changes(n)) for n in (1, 2) for app in (one, other) for _ in range(5)]
             started = await asyncio.gather(*(app.start(call, id="r") for app, call in calls), return_exceptions=True)
@@ -167,34 +167,34 @@ def test_twenty_starts_of_one_id_are_one_run(tmp_path: Path, monkeypatch: pytest
     started = asyncio.run(start())
     kinds = Counter(type(each).__name__ for each in started)
     assert kinds == {"Run": 10, "ConflictingStart": 10}, "those with the arguments of the first, and the others"
-    assert place.begun() == {"look#1": 1, "slow_change#1": 1}
-    assert check_history(place.url, place.ledger) == []
+    assert scene.begun() == {"look#1": 1, "slow_change#1": 1}
+    assert check_history(scene.url, scene.ledger) == []
 
 
-def test_processes_that_start_one_id_with_other_arguments_are_refused(place: Scene) -> None:
-    several = [place.begin("changes", str(n)) for n in (1, 2, 1, 2)]
-    ended = [place.end(process) for process in several]
+def test_processes_that_start_one_id_with_other_arguments_are_refused(scene: Scene) -> None:
+    several = [scene.begin("changes", str(n)) for n in (1, 2, 1, 2)]
+    ended = [scene.end(process) for process in several]
     assert sorted(code for code, _, _ in ended) == [0, 0, 4, 4], ended
     assert all(re.match("ConflictingStart: ", out) for code, out, _ in ended if code == 4), ended
-    assert place.begun() == {"look#1": 1, "slow_change#1": 1}
+    assert scene.begun() == {"look#1": 1, "slow_change#1": 1}
 
 
-def test_a_failed_run_is_opened_again_by_running_it_again(place: Scene) -> None:
-    code, said, _ = place.run("repairable")
+def test_a_failed_run_is_opened_again_by_running_it_again(scene: Scene) -> None:
+    code, said, _ = scene.run("repairable")
     assert (code, said) == (4, "RunFailed: Run r failed: ConnectionError: broken")
-    (place.folder / "repaired").touch()
-    assert place.run("repairable")[:2] == (0, "3")
-    assert place.begun() == {"slow_change#1": 1, "repaired#1": 2}
+    (scene.folder / "repaired").touch()
+    assert scene.run("repairable")[:2] == (0, "3")
+    assert scene.begun() == {"slow_change#1": 1, "repaired#1": 2}
 
 
 @pytest.mark.parametrize(
     "point", ["claim.after_commit:kill@1", "append.before_commit:kill@1", "append.after_commit:kill@1"]
 )
-def test_a_retry_that_is_killed_is_still_a_retry(place: Scene, point: str) -> None:
-    assert place.run("repairable")[0] == 4
-    (place.folder / "repaired").touch()
-    assert place.run("repairable", fault=point)[0] == -signal.SIGKILL
-    code, said, errors = place.run("repairable")
+def test_a_retry_that_is_killed_is_still_a_retry(scene: Scene, point: str) -> None:
+    assert scene.run("repairable")[0] == 4
+    (scene.folder / "repaired").touch()
+    assert scene.run("repairable", fault=point)[0] == -signal.SIGKILL
+    code, said, errors = scene.run("repairable")
     assert (code, said) == (0, "3"), errors
-    assert place.begun()["slow_change#1"] == 1
-    assert check_history(place.url, place.ledger) == []
+    assert scene.begun()["slow_change#1"] == 1
+    assert check_history(scene.url, scene.ledger) == []

@@ -88,7 +88,7 @@ def lanes() -> Iterator[list[Lane]]:
 
 
 @pytest.fixture
-def place(lanes: list[Lane], tmp_path: Path) -> Scene:
+def scene(lanes: list[Lane], tmp_path: Path) -> Scene:
     return Scene(tmp_path, lanes[0])
 
 
@@ -101,16 +101,16 @@ def cancel(url: str) -> None:
 
 
 @pytest.mark.parametrize("kill", ["", "settle.after_record", "effect.after_intent", "effect.after_body"])
-def test_what_its_rule_takes_back_is_taken_back_though_the_run_is_cancelled(place: Scene, kill: str) -> None:
+def test_what_its_rule_takes_back_is_taken_back_though_the_run_is_cancelled(scene: Scene, kill: str) -> None:
     """Killed again where it is taken back, too."""
-    assert place.run(doubtful.matrix("undo", "none"), kill="effect.after_body") == -9
-    cancel(place.url)
+    assert scene.run(doubtful.matrix("undo", "none"), kill="effect.after_body") == -9
+    cancel(scene.url)
     if kill:
-        assert place.run(doubtful.matrix("undo", "none"), kill=kill) == -9
-    assert place.run(doubtful.matrix("undo", "none")) == 0
-    assert place.status == "cancelled"
-    assert (place.acted(), set(place.world.values("took back"))) == (1, {1})
-    assert place.violations() == []
+        assert scene.run(doubtful.matrix("undo", "none"), kill=kill) == -9
+    assert scene.run(doubtful.matrix("undo", "none")) == 0
+    assert scene.status == "cancelled"
+    assert (scene.acted(), set(scene.world.values("took back"))) == (1, {1})
+    assert scene.violations() == []
 
 
 # four points x four rules x five verifications
@@ -152,18 +152,18 @@ def test_points_under_rules_and_verifications(
         point, rule, verdict = case
         lane = free.pop()
         try:
-            place = Scene(tmp_path / "-".join(case), lane)
+            scene = Scene(tmp_path / "-".join(case), lane)
             call = doubtful.matrix(rule, verdict)
-            assert place.run(call, kill=point) == -9
-            assert place.run(call) == 0
+            assert scene.run(call, kill=point) == -9
+            assert scene.run(call) == 0
         finally:
             free.append(lane)
-        result = place.result if place.status == "done" else None
-        took_back = len(place.world.values("took back"))
-        found = (place.status, result, place.acted(), took_back, place.settled())
+        result = scene.result if scene.status == "done" else None
+        took_back = len(scene.world.values("took back"))
+        found = (scene.status, result, scene.acted(), took_back, scene.settled())
         # A verification that says no to what happened is believed; the checker must notice.
         lied = verdict == "not_landed" and point in ("effect.after_body", "effect.after_outcome")
-        violations = place.violations()
+        violations = scene.violations()
         assert len(violations) == lied, f"{case}: {violations}"
         return None if found == expected(*case) else f"{case}: {found}, expected {expected(*case)}"
 
@@ -172,26 +172,26 @@ def test_points_under_rules_and_verifications(
     assert not wrong, "\n".join(wrong)
 
 
-def test_not_landed_counts_only_after_the_settle_time(place: Scene) -> None:
+def test_not_landed_counts_only_after_the_settle_time(scene: Scene) -> None:
     call = doubtful.patient(1)
-    assert place.run(call, kill="effect.after_intent") == -9
+    assert scene.run(call, kill="effect.after_intent") == -9
     began = time.monotonic()
-    assert place.run(call) == 0
+    assert scene.run(call) == 0
     assert time.monotonic() - began >= 0.7
-    _, records = place.load()
+    _, records = scene.load()
     claim = next(r for r in records if r.kind == Kind.claimed and r.epoch == 2)
     again = [r for r in records if r.kind == Kind.intent][1]
     assert again.at - claim.at >= 700_000
-    assert place.acted() == 1
-    assert place.settled() == [("not_landed", "verify")]
+    assert scene.acted() == 1
+    assert scene.settled() == [("not_landed", "verify")]
 
 
-def test_landed_counts_at_once(place: Scene) -> None:
+def test_landed_counts_at_once(scene: Scene) -> None:
     call = doubtful.very_patient(1)
-    assert place.run(call, kill="effect.after_body") == -9
-    assert place.run(call) == 0
-    assert (place.status, place.result) == ("done", "verified")  # the settle time is an hour
-    assert place.acted() == 1
+    assert scene.run(call, kill="effect.after_body") == -9
+    assert scene.run(call) == 0
+    assert (scene.status, scene.result) == ("done", "verified")  # the settle time is an hour
+    assert scene.acted() == 1
 
 
 # an exception and a timeout are no proof
@@ -309,18 +309,18 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Silent]]:
 
 
 @pytest.mark.parametrize("kind", ["async", "blocking"])
-def test_a_post_that_is_never_answered_is_made_once(place: Scene, silent: type[Silent], kind: str) -> None:
+def test_a_post_that_is_never_answered_is_made_once(scene: Scene, silent: type[Silent], kind: str) -> None:
     call = doubtful.orders(kind)
-    assert place.run(call, SERVER=os.environ["SERVER"]) == 0
+    assert scene.run(call, SERVER=os.environ["SERVER"]) == 0
     assert silent.ordered.wait(60)
-    assert (place.status, silent.orders) == ("in_doubt", 1)
-    assert place.run(call, SERVER=os.environ["SERVER"]) == 0
-    assert (place.status, silent.orders) == ("in_doubt", 1)
+    assert (scene.status, silent.orders) == ("in_doubt", 1)
+    assert scene.run(call, SERVER=os.environ["SERVER"]) == 0
+    assert (scene.status, silent.orders) == ("in_doubt", 1)
 
 
-def test_a_post_that_is_never_answered_can_be_verified(place: Scene, silent: type[Silent]) -> None:
-    assert place.run(doubtful.orders("verified"), SERVER=os.environ["SERVER"]) == 0
-    assert (place.result, silent.orders) == ("verified", 1)
+def test_a_post_that_is_never_answered_can_be_verified(scene: Scene, silent: type[Silent]) -> None:
+    assert scene.run(doubtful.orders("verified"), SERVER=os.environ["SERVER"]) == 0
+    assert (scene.result, silent.orders) == ("verified", 1)
 
 
 # the result cannot be stored after the effect happened
@@ -336,21 +336,21 @@ def test_an_effect_whose_result_cannot_be_stored_is_kept_and_never_repeated() ->
     assert survival.kills >= 5
 
 
-def test_a_result_that_cannot_be_stored_and_is_cut_off_as_well_is_in_doubt(place: Scene) -> None:
+def test_a_result_that_cannot_be_stored_and_is_cut_off_as_well_is_in_doubt(scene: Scene) -> None:
     call = doubtful.forgetful(1)
-    assert place.run(call, kill="effect.after_body") == -9
-    assert place.run(call) == 0
-    assert (place.status, place.acted()) == ("in_doubt", 1)
+    assert scene.run(call, kill="effect.after_body") == -9
+    assert scene.run(call) == 0
+    assert (scene.status, scene.acted()) == ("in_doubt", 1)
 
 
 # a person decides, in another process
 
 
-def parked(place: Scene, *, kill: str = "effect.after_body") -> hf.Call[str]:
+def parked(scene: Scene, *, kill: str = "effect.after_body") -> hf.Call[str]:
     call = doubtful.awaiting(1)
-    assert place.run(call, kill=kill) == -9
-    assert place.run(call) == 0
-    assert place.status == "in_doubt"
+    assert scene.run(call, kill=kill) == -9
+    assert scene.run(call) == 0
+    assert scene.status == "in_doubt"
     return call
 
 
@@ -364,31 +364,31 @@ def parked(place: Scene, *, kill: str = "effect.after_body") -> hf.Call[str]:
     ids=["landed", "not landed", "exception"],
 )
 def test_a_person_settles_it_while_the_run_is_parked(
-    place: Scene, kill: str, verdict: Callable[[], hf.Verdict[str] | Exception], result: str, acts: int
+    scene: Scene, kill: str, verdict: Callable[[], hf.Verdict[str] | Exception], result: str, acts: int
 ) -> None:
-    call = parked(place, kill=kill)
-    assert resolve(place.url, "r", lambda doubt: verdict()) == ["doubtful#1"]
-    assert place.run(call) == 0
-    assert (place.status, place.result, place.acted()) == ("done", result, acts)
-    assert [by for _, by in place.settled()] == ["person"]
-    assert place.violations() == []
+    call = parked(scene, kill=kill)
+    assert resolve(scene.url, "r", lambda doubt: verdict()) == ["doubtful#1"]
+    assert scene.run(call) == 0
+    assert (scene.status, scene.result, scene.acted()) == ("done", result, acts)
+    assert [by for _, by in scene.settled()] == ["person"]
+    assert scene.violations() == []
 
 
-def test_a_person_is_asked_again_if_the_result_they_give_does_not_fit(place: Scene) -> None:
-    call = parked(place)
-    resolve(place.url, "r", lambda doubt: hf.landed([1, 2]))
-    assert place.run(call) == 0
-    assert place.status == "in_doubt"
-    resolve(place.url, "r", lambda doubt: hf.landed("text"))
-    assert place.run(call) == 0
-    assert place.result == "text"
+def test_a_person_is_asked_again_if_the_result_they_give_does_not_fit(scene: Scene) -> None:
+    call = parked(scene)
+    resolve(scene.url, "r", lambda doubt: hf.landed([1, 2]))
+    assert scene.run(call) == 0
+    assert scene.status == "in_doubt"
+    resolve(scene.url, "r", lambda doubt: hf.landed("text"))
+    assert scene.run(call) == 0
+    assert scene.result == "text"
 
 
-def test_settling_twice_is_refused(place: Scene) -> None:
-    call = parked(place)
+def test_settling_twice_is_refused(scene: Scene) -> None:
+    call = parked(scene)
 
     async def twice() -> None:
-        async with hf.connect(place.url) as app:
+        async with hf.connect(scene.url) as app:
             (doubt,) = await app.get("r").in_doubt()
             await doubt.resolve(hf.landed("first"))
             with pytest.raises(hf.AlreadySettled):
@@ -396,11 +396,11 @@ def test_settling_twice_is_refused(place: Scene) -> None:
             assert await app.in_doubt() == []
 
     asyncio.run(twice())
-    assert place.run(call) == 0
-    assert place.result == "first"
+    assert scene.run(call) == 0
+    assert scene.result == "first"
 
     async def too_late() -> None:
-        async with hf.connect(place.url) as app:
+        async with hf.connect(scene.url) as app:
             doubt = hf.InDoubt(app._store, "r", "doubtful#1", "doubtful", 1, None, "", 0, "")
             with pytest.raises(hf.AlreadySettled):
                 await doubt.resolve(hf.not_landed())
@@ -408,11 +408,11 @@ def test_settling_twice_is_refused(place: Scene) -> None:
     asyncio.run(too_late())
 
 
-def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Scene) -> None:
-    call = parked(place)
+def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(scene: Scene) -> None:
+    call = parked(scene)
 
     async def both() -> list[BaseException | None]:
-        async with hf.connect(place.url) as one, hf.connect(place.url) as other:
+        async with hf.connect(scene.url) as one, hf.connect(scene.url) as other:
             doubts = [(await app.get("r").in_doubt())[0] for app in (one, other)]
             said = ["first", "second"]
             return list(
@@ -422,20 +422,20 @@ def test_of_two_persons_who_settle_at_the_same_time_one_is_told_so(place: Scene)
             )
 
     told = asyncio.run(both())
-    assert place.run(call) == 0
+    assert scene.run(call) == 0
     assert sorted(type(each).__name__ for each in told) == ["AlreadySettled", "NoneType"]
-    assert place.result == ["first", "second"][told.index(None)]
+    assert scene.result == ["first", "second"][told.index(None)]
 
 
-def test_a_verdict_on_an_earlier_attempt_is_refused(place: Scene) -> None:
-    call = parked(place, kill="effect.after_intent")
+def test_a_verdict_on_an_earlier_attempt_is_refused(scene: Scene) -> None:
+    call = parked(scene, kill="effect.after_intent")
 
     async def old_news() -> None:
-        async with hf.connect(place.url) as app:
+        async with hf.connect(scene.url) as app:
             (doubt,) = await app.get("r").in_doubt()
             assert doubt.attempt == 1
             await doubt.resolve(hf.not_landed())
-            assert await asyncio.to_thread(place.run, call, kill="effect.after_body") == -9
+            assert await asyncio.to_thread(scene.run, call, kill="effect.after_body") == -9
             with pytest.raises(hf.AlreadySettled):
                 await doubt.resolve(hf.landed("said of the first attempt"))
 
@@ -445,24 +445,24 @@ def test_a_verdict_on_an_earlier_attempt_is_refused(place: Scene) -> None:
 # what is in doubt holds its branch only, and nobody else fails for it
 
 
-def test_other_branches_go_on_while_one_is_in_doubt(place: Scene) -> None:
+def test_other_branches_go_on_while_one_is_in_doubt(scene: Scene) -> None:
     call = doubtful.half_in_doubt(1)
-    assert place.run(call, kill="effect.after_body") == -9
-    assert place.run(call) == 0
-    assert (place.status, place.acted(), place.world.values("post")) == ("in_doubt", 1, [2])
-    resolve(place.url, "r", lambda doubt: hf.landed("acted"))
-    assert place.run(call) == 0
-    assert (place.result, place.acted(), place.world.values("post")) == (["acted", "posted-2"], 1, [2])
+    assert scene.run(call, kill="effect.after_body") == -9
+    assert scene.run(call) == 0
+    assert (scene.status, scene.acted(), scene.world.values("post")) == ("in_doubt", 1, [2])
+    resolve(scene.url, "r", lambda doubt: hf.landed("acted"))
+    assert scene.run(call) == 0
+    assert (scene.result, scene.acted(), scene.world.values("post")) == (["acted", "posted-2"], 1, [2])
 
 
-def test_a_parent_waits_for_a_child_that_is_in_doubt(place: Scene) -> None:
+def test_a_parent_waits_for_a_child_that_is_in_doubt(scene: Scene) -> None:
     call = doubtful.guardian(1)
-    assert place.run(call, kill="effect.after_body") == -9
-    assert place.run(call) == 0
-    child = json.loads(next(r.payload or "" for r in place.load()[1] if r.kind == Kind.child))["run"]
-    assert place.load(child)[0].status == "in_doubt"
-    assert place.status == "waiting", "the child is in doubt, and the parent ended"
-    assert resolve(place.url, "r", lambda doubt: hf.landed("acted")) == ["doubtful#1"]
-    assert place.run(call) == 0
-    assert (place.status, place.result, place.acted()) == ("done", "child says acted", 1)
-    assert place.violations() == []
+    assert scene.run(call, kill="effect.after_body") == -9
+    assert scene.run(call) == 0
+    child = json.loads(next(r.payload or "" for r in scene.load()[1] if r.kind == Kind.child))["run"]
+    assert scene.load(child)[0].status == "in_doubt"
+    assert scene.status == "waiting", "the child is in doubt, and the parent ended"
+    assert resolve(scene.url, "r", lambda doubt: hf.landed("acted")) == ["doubtful#1"]
+    assert scene.run(call) == 0
+    assert (scene.status, scene.result, scene.acted()) == ("done", "child says acted", 1)
+    assert scene.violations() == []

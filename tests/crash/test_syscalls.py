@@ -111,10 +111,10 @@ def lanes() -> Iterator[list[Lane]]:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that exists and has had a run."""
-    place = Scene(tmp_path_factory.mktemp("template"))
-    done = place.run("unlink:when=9999:signal=CONT", run_id="before")
+    scene = Scene(tmp_path_factory.mktemp("template"))
+    done = scene.run("unlink:when=9999:signal=CONT", run_id="before")
     assert done.code == 0, done.errors
-    return place.folder
+    return scene.folder
 
 
 def sweep(
@@ -133,24 +133,24 @@ def sweep(
     ended: Counter[int] = Counter()
 
     def one(number: int) -> int:
-        place = Scene(folder / f"{inject(number).partition(':')[0].partition(',')[0]}-{number}")
+        scene = Scene(folder / f"{inject(number).partition(':')[0].partition(',')[0]}-{number}")
         if template is None:
-            place.folder.mkdir()
+            scene.folder.mkdir()
         else:
-            shutil.copytree(template, place.folder)
+            shutil.copytree(template, scene.folder)
         lane = free.pop()
         try:
             fault = inject(number)
-            died = place.run(fault, agent=agent, n=n)
+            died = scene.run(fault, agent=agent, n=n)
             again = f"\nto see it again: {died.command}\n{died.errors}"
             assert died.code in (0, -9, *allowed), f"{fault}: code {died.code}{again}"
             assert "Traceback" not in died.errors, f"{fault}{again}"
-            place.resume(lane, agent=agent, n=n)
-            assert place.violations() == [], f"{fault}{again}"
-            assert place.once(), f"{fault}: a change happened twice{again}"
+            scene.resume(lane, agent=agent, n=n)
+            assert scene.violations() == [], f"{fault}{again}"
+            assert scene.once(), f"{fault}: a change happened twice{again}"
         finally:
             free.append(lane)
-        shutil.rmtree(place.folder)
+        shutil.rmtree(scene.folder)
         return died.code
 
     with ThreadPoolExecutor(len(lanes)) as threads:
@@ -240,13 +240,13 @@ def test_a_disk_that_is_full_for_a_while_only_delays_a_run(lanes: list[Lane], te
 
 def test_a_disk_that_stays_full_loses_nothing(lanes: list[Lane], template: Path, tmp_path: Path) -> None:
     for number in (12, 21, 26):
-        place = Scene(tmp_path / str(number))
-        shutil.copytree(template, place.folder)
-        ended = place.run(f"pwrite64:error=ENOSPC:when={number}+", n=6, timeout_s=2)
+        scene = Scene(tmp_path / str(number))
+        shutil.copytree(template, scene.folder)
+        ended = scene.run(f"pwrite64:error=ENOSPC:when={number}+", n=6, timeout_s=2)
         assert ended.code in (-9, 4), ended.errors
-        place.resume(lanes[0], n=6)
-        assert place.violations() == [], ended.command
-        assert place.once()
+        scene.resume(lanes[0], n=6)
+        assert scene.violations() == [], ended.command
+        assert scene.once()
 
 
 def test_a_run_on_a_full_file_system_goes_on_when_there_is_space(lanes: list[Lane], tmp_path: Path) -> None:
@@ -258,13 +258,13 @@ def test_a_run_on_a_full_file_system_goes_on_when_there_is_space(lanes: list[Lan
     if tried.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted: {tried.stderr.decode().strip()}")
     try:
-        place = Scene(mounted, outside=tmp_path)
-        assert place.run("unlink:when=9999:signal=CONT", run_id="before").code == 0
+        scene = Scene(mounted, outside=tmp_path)
+        assert scene.run("unlink:when=9999:signal=CONT", run_id="before").code == 0
         ballast = mounted / "ballast"
         fill(ballast)
-        command = [sys.executable, SCRIPT, place.url, "r", "queued", "40"]
+        command = [sys.executable, SCRIPT, scene.url, "r", "queued", "40"]
         with subprocess.Popen(
-            command, env=environment(place.env), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command, env=environment(scene.env), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
             try:
                 process.wait(1.5)
@@ -279,8 +279,8 @@ def test_a_run_on_a_full_file_system_goes_on_when_there_is_space(lanes: list[Lan
                 process.kill()
                 raise
             assert process.returncode == 0, errors
-        assert place.violations() == []
-        assert place.once()
+        assert scene.violations() == []
+        assert scene.once()
         shutil.copytree(mounted, tmp_path / "kept", ignore=shutil.ignore_patterns("ballast"))
     finally:
         subprocess.run(["umount", str(mounted)], check=True)
@@ -297,16 +297,16 @@ def fill(ballast: Path) -> None:
 
 
 def test_a_slow_disk_does_not_hold_up_the_event_loop(template: Path, tmp_path: Path) -> None:
-    place = Scene(tmp_path / "slow")
-    shutil.copytree(template, place.folder)
-    ended = place.run("fdatasync:delay_enter=200000", agent="ticking", n=4)
+    scene = Scene(tmp_path / "slow")
+    shutil.copytree(template, scene.folder)
+    ended = scene.run("fdatasync:delay_enter=200000", agent="ticking", n=4)
     assert ended.code == 0, ended.errors
     found = re.search(r"ticks (\d+) of (\d+)", ended.errors)
     assert found, ended.errors
     ticks, possible = int(found[1]), int(found[2])
     print(ended.errors)
     assert ticks > possible * 0.5, "the loop was held up by the disk"
-    assert place.violations() == []
+    assert scene.violations() == []
 
 
 # at random, with more runs
@@ -318,13 +318,13 @@ def test_killed_at_random_again_and_again(lanes: list[Lane], tmp_path: Path) -> 
     print(f"SEED={seed} python -m pytest -m prove {__file__} -k random")
     chance = random.Random(seed)
     for life in range(100):
-        place = Scene(tmp_path / str(life))
-        place.folder.mkdir()
+        scene = Scene(tmp_path / str(life))
+        scene.folder.mkdir()
         agent, n = chance.choice(["inline", "queued"]), chance.randint(1, 8)
         for _ in range(chance.randint(1, 4)):
-            if place.run(kill(chance.randint(1, 150)), agent=agent, n=n).code == 0:
+            if scene.run(kill(chance.randint(1, 150)), agent=agent, n=n).code == 0:
                 break
-        place.resume(lanes[0], agent=agent, n=n)
-        assert place.violations() == [], f"SEED={seed}, life {life}"
-        assert place.once(), f"SEED={seed}, life {life}"
-        shutil.rmtree(place.folder)
+        scene.resume(lanes[0], agent=agent, n=n)
+        assert scene.violations() == [], f"SEED={seed}, life {life}"
+        assert scene.once(), f"SEED={seed}, life {life}"
+        shutil.rmtree(scene.folder)

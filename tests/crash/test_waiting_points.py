@@ -16,8 +16,8 @@ from tests.crash.agents import World
 from tests.crash.driving import (
     Act,
     Case,
+    ClientCase,
     Driver,
-    Errand,
     Forks,
     Sweep,
     few_of_each,
@@ -270,51 +270,55 @@ REST = [
     answer("What to write?", "Dear Ada"),
 ]
 
-ERRANDS: dict[str, Errand] = {
-    "start": Errand("start", None, [], [send(number, 5, to="collector"), send(go, True, to="collector")], posts(1)),
-    "start paused, then resume": Errand(
+CLIENT_CASES: dict[str, ClientCase] = {
+    "start": ClientCase("start", None, [], [send(number, 5, to="collector"), send(go, True, to="collector")], posts(1)),
+    "start paused, then resume": ClientCase(
         "start_paused", None, [], [send(number, 5, to="collector"), send(go, True, to="collector")], posts(1)
     ),
-    "send": Errand("send", waiting.collector(2), [wait_for("number")], [], posts(1, 3)),
-    "answer": Errand("answer", waiting.asker(1), [wait_for("question")], REST, posts(1)),
-    "decline": Errand("decline", waiting.asker(1), [wait_for("question")], [], posts()),
-    "pause and resume what waits": Errand(
+    "send": ClientCase("send", waiting.collector(2), [wait_for("number")], [], posts(1, 3)),
+    "answer": ClientCase("answer", waiting.asker(1), [wait_for("question")], REST, posts(1)),
+    "decline": ClientCase("decline", waiting.asker(1), [wait_for("question")], [], posts()),
+    "pause and resume what waits": ClientCase(
         "pause_and_resume", waiting.collector(1), [wait_for("number")], FINISH, posts(1)
     ),
-    "pause and resume what works": Errand(
+    "pause and resume what works": ClientCase(
         "pause_and_resume",
         waiting.pausable(1, 0.4),
         [send(number, 5, late=False), has_posted(1)],
         [],
         posts(1, 2, 3, 4),
     ),
-    "pause and cancel": Errand("pause_and_cancel", waiting.traveller("Rome"), [wait_for("never")], [], taken_back()),
-    "cancel a family": Errand("cancel", waiting.household(1), [wait_for("question", agent="household")], [], posts(1)),
-    "cancel a saga that waits": Errand("cancel", waiting.traveller("Rome"), [wait_for("never")], [], taken_back()),
-    "cancel a saga that works": Errand("cancel", waiting.busy_traveller("Rome"), [BOOKED], [], taken_back(9)),
-    "kill a family": Errand("kill", waiting.household(1), [wait_for("question", agent="household")], [], posts(1)),
-    "kill a saga that works": Errand("kill", waiting.busy_traveller("Rome"), [BOOKED], [], booked),
-    "interrupt": Errand(
+    "pause and cancel": ClientCase(
+        "pause_and_cancel", waiting.traveller("Rome"), [wait_for("never")], [], taken_back()
+    ),
+    "cancel a family": ClientCase(
+        "cancel", waiting.household(1), [wait_for("question", agent="household")], [], posts(1)
+    ),
+    "cancel a saga that waits": ClientCase("cancel", waiting.traveller("Rome"), [wait_for("never")], [], taken_back()),
+    "cancel a saga that works": ClientCase("cancel", waiting.busy_traveller("Rome"), [BOOKED], [], taken_back(9)),
+    "kill a family": ClientCase("kill", waiting.household(1), [wait_for("question", agent="household")], [], posts(1)),
+    "kill a saga that works": ClientCase("kill", waiting.busy_traveller("Rome"), [BOOKED], [], booked),
+    "interrupt": ClientCase(
         "interrupt", waiting.attentive(1), [wait_for("go")], [send(go, True)], at_least_once, is_same=False
     ),
-    "pause and resume many": Errand(
+    "pause and resume many": ClientCase(
         "pause_all", waiting.collector(1), [all_wait], [send_to_all], posts(1, 1, 1), prepare=several(2)
     ),
-    "cancel many": Errand("cancel_all", waiting.collector(1), [all_wait], [], posts(), prepare=several(2)),
-    "emit": Errand("emit", None, [], [has_posted(7)], posts(7), prepare=listen),
-    "declare": Errand("declare", None, [], [tell_definitions], posts()),
-    "declare and remove": Errand("undeclare", None, [], [tell_definitions], posts()),
-    "backfill": Errand("backfill", None, [], [has_runs(3)], posts()),
+    "cancel many": ClientCase("cancel_all", waiting.collector(1), [all_wait], [], posts(), prepare=several(2)),
+    "emit": ClientCase("emit", None, [], [has_posted(7)], posts(7), prepare=listen),
+    "declare": ClientCase("declare", None, [], [tell_definitions], posts()),
+    "declare and remove": ClientCase("undeclare", None, [], [tell_definitions], posts()),
+    "backfill": ClientCase("backfill", None, [], [has_runs(3)], posts()),
 }
 
 
 def sweep_clients(
-    folder: Path, forks: Forks, errand: Errand, is_alone: bool, choose: Callable[[list[str]], list[tuple[str, ...]]]
+    folder: Path, forks: Forks, case: ClientCase, is_alone: bool, choose: Callable[[list[str]], list[tuple[str, ...]]]
 ) -> Sweep:
     sweep = asyncio.run(
         sweep_all(
             folder,
-            lambda attempt, plan: live_with_clients(forks, errand, attempt, plan, is_alone=is_alone),
+            lambda attempt, plan: live_with_clients(forks, case, attempt, plan, is_alone=is_alone),
             choose,
         )
     )
@@ -323,14 +327,14 @@ def sweep_clients(
     return sweep
 
 
-@pytest.mark.parametrize("name", ERRANDS)
+@pytest.mark.parametrize("name", CLIENT_CASES)
 def test_what_a_person_does_is_neither_lost_nor_done_twice_when_the_process_dies(
     tmp_path: Path, forks: Forks, name: str
 ) -> None:
     """Killed, and done again; by turns with a worker that is there, and with one that died before."""
-    is_alone = list(ERRANDS).index(name) % 2 == 0
+    is_alone = list(CLIENT_CASES).index(name) % 2 == 0
     sweep = sweep_clients(
-        tmp_path, forks, ERRANDS[name], is_alone, lambda points: [(p,) for p in few_of_each(points, 1)]
+        tmp_path, forks, CLIENT_CASES[name], is_alone, lambda points: [(p,) for p in few_of_each(points, 1)]
     )
     killed_at[name] = sweep.killed_at
     assert sweep.kills >= 2
@@ -338,7 +342,7 @@ def test_what_a_person_does_is_neither_lost_nor_done_twice_when_the_process_dies
 
 @pytest.mark.prove
 @pytest.mark.parametrize("is_alone", [False, True], ids=["a worker is there", "the worker is dead"])
-@pytest.mark.parametrize("name", ERRANDS)
+@pytest.mark.parametrize("name", CLIENT_CASES)
 def test_what_a_person_does_survives_a_death_at_every_single_point(
     tmp_path: Path, forks: Forks, name: str, is_alone: bool
 ) -> None:
@@ -347,10 +351,10 @@ def test_what_a_person_does_survives_a_death_at_every_single_point(
     def choose(points: list[str]) -> list[tuple[str, ...]]:
         return [(p,) for p in points] + [(p, q) for p in points for q in few_of_each(points, 1)]
 
-    assert sweep_clients(tmp_path, forks, ERRANDS[name], is_alone, choose).kills >= 2
+    assert sweep_clients(tmp_path, forks, CLIENT_CASES[name], is_alone, choose).kills >= 2
 
 
 def test_every_point_that_is_left_to_this_file_was_one_where_a_process_died() -> None:
-    if killed_at.keys() < {*CASES, *ERRANDS}:
-        pytest.skip(f"only {len(killed_at)} of {len(CASES) + len(ERRANDS)} sweeps ran in this session")
+    if killed_at.keys() < {*CASES, *CLIENT_CASES}:
+        pytest.skip(f"only {len(killed_at)} of {len(CASES) + len(CLIENT_CASES)} sweeps ran in this session")
     assert deaths.WAITING - frozenset().union(*killed_at.values()) == set()

@@ -288,8 +288,8 @@ CHILDREN, THOUGHTS = 10, 8
 
 @pytest.mark.postgres
 def test_children_on_two_workers_that_are_killed_share_a_budget(tmp_path: Path, forkserver: ForkServer) -> None:
-    with Scene(tmp_path, forkserver) as place:
-        assert asyncio.run(share_a_budget(place, kills=4, seed=7)) > 0, "nobody was killed in the middle of something"
+    with Scene(tmp_path, forkserver) as scene:
+        assert asyncio.run(share_a_budget(scene, kills=4, seed=7)) > 0, "nobody was killed in the middle of something"
 
 
 @pytest.mark.prove
@@ -299,26 +299,26 @@ def test_after_fifty_kills_nothing_is_counted_twice(tmp_path: Path, forkserver: 
     print(f"seed {seed}")
     lost = 0
     for round_ in range(5):
-        with Scene(tmp_path / str(round_), forkserver) as place:
-            lost += asyncio.run(share_a_budget(place, kills=10, seed=seed + round_))
+        with Scene(tmp_path / str(round_), forkserver) as scene:
+            lost += asyncio.run(share_a_budget(scene, kills=10, seed=seed + round_))
     assert lost > 10
 
 
-async def share_a_budget(place: Scene, *, kills: int, seed: int) -> int:
+async def share_a_budget(scene: Scene, *, kills: int, seed: int) -> int:
     """What they use together is the limit, and what was under way; after it was raised, all of them go on.
 
     How often a run was taken over from a worker that was lost.
     """
-    async with place.client() as app:
+    async with scene.client() as app:
         run = await app.start(family(CHILDREN, THOUGHTS), id="run")
-        await _stir(place, lambda: _is_over(app, run), random.Random(seed), kills)
+        await _stir(scene, lambda: _is_over(app, run), random.Random(seed), kills)
         found = await app.runs(limit=100)
         used = await used_by(app._store, [info.id for info in found])
         taken = sum(info.epoch for info in found)
         under_way = COST * (CHILDREN + taken)  # a body that is cut off has used something, and is executed again
         assert 4.0 <= used <= 4.0 + under_way, (used, taken)
         await run.resume(budget=hf.Budget(cost=1000.0))
-        place.worker()
+        scene.worker()
         assert await run.result(timeout=60) == CHILDREN * THOUGHTS
         assert await used_by(app._store, [info.id for info in found]) >= CHILDREN * THOUGHTS * COST
         assert [each async for each in waiting_for_budget(app._store, RunId("run"))] == []
@@ -336,10 +336,10 @@ async def _is_over(app: hf.Holdfast, run: hf.Run[Any]) -> bool:
     return len(infos) > CHILDREN and not left
 
 
-async def _stir(place: Scene, is_over: Callable[[], Awaitable[bool]], random_: random.Random, kills: int) -> None:
+async def _stir(scene: Scene, is_over: Callable[[], Awaitable[bool]], random_: random.Random, kills: int) -> None:
     """Two workers, of which one is killed while it thinks, again and again; then two that live."""
-    ledger = Ledger(place.folder / "ledger.jsonl")
-    both = [place.worker(concurrency=6), place.worker(concurrency=6)]
+    ledger = Ledger(scene.folder / "ledger.jsonl")
+    both = [scene.worker(concurrency=6), scene.worker(concurrency=6)]
 
     def thinking() -> list[int]:
         pids = {line.pid for line in ledger.lines()}
@@ -354,7 +354,7 @@ async def _stir(place: Scene, is_over: Callable[[], Awaitable[bool]], random_: r
         await asyncio.sleep(random_.random() * 0.02)
         for dies in random_.sample(thinking(), k=min(1, len(thinking()))):
             both[dies].kill()
-            both[dies] = place.worker(concurrency=6)
+            both[dies] = scene.worker(concurrency=6)
     await seen(is_over, bool, what=lambda _: "the family is not blocked")
     for worker in both:
         worker.kill()
@@ -364,24 +364,24 @@ async def _stir(place: Scene, is_over: Callable[[], Awaitable[bool]], random_: r
 def test_a_raise_that_dies_halfway_is_said_again_and_everybody_goes_on(tmp_path: Path, forkserver: ForkServer) -> None:
     """At `budget.raised` it is on disk, and the family has not heard."""
 
-    async def story(place: Scene) -> None:
-        async with place.client() as app:
+    async def story(scene: Scene) -> None:
+        async with scene.client() as app:
             run = await app.start(family(2, 20), id="run")
-            with place.working():
+            with scene.working():
                 await seen(lambda: _is_stuck(app), bool, what=lambda _: "the family is not blocked")
             dies = forkserver.start(
-                raise_budget, log=place.log, fault="budget.raised:kill@1", url=place.url, run_id="run"
+                raise_budget, log=scene.log, fault="budget.raised:kill@1", url=scene.url, run_id="run"
             )
             assert dies.wait(60) == -9
             row = await app._store.run(RunId("run"))
             assert budget_of(row) == {"cost": 50.0}
             assert await _is_stuck(app), "nobody was told"
-            assert forkserver.start(raise_budget, log=place.log, url=place.url, run_id="run").wait(60) == 0
-            place.worker()
+            assert forkserver.start(raise_budget, log=scene.log, url=scene.url, run_id="run").wait(60) == 0
+            scene.worker()
             assert await run.result(timeout=60) == 40
 
-    with Scene(tmp_path, forkserver) as place:
-        asyncio.run(story(place))
+    with Scene(tmp_path, forkserver) as scene:
+        asyncio.run(story(scene))
 
 
 async def _is_stuck(app: hf.Holdfast) -> bool:

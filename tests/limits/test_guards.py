@@ -311,20 +311,20 @@ def test_a_run_that_was_killed_finds_what_changed_before_anything_new_is_execute
     def both_are_taken(records: list[Record]) -> bool:  # that they have begun may be on disk before that
         return sum(r.name == "hf:guard" and r.kind == Kind.done for r in records) == 2
 
-    async def story(place: Scene) -> None:
-        async with place.client() as app:
+    async def story(scene: Scene) -> None:
+        async with scene.client() as app:
             run = await app.start(agents.guarded("block"), id="run")
-            assert place.worker(fault="guard.taken:kill@1").wait(60) == -9
-            with place.working():
+            assert scene.worker(fault="guard.taken:kill@1").wait(60) == -9
+            with scene.working():
                 await seen(lambda: app._store.records(run.id), both_are_taken, what=str)
             (tmp_path / "outside" / "file").write_text("two")
-            assert place.worker(fault="guard.looked:kill@1").wait(60) == -9
-            with place.working():
+            assert scene.worker(fault="guard.looked:kill@1").wait(60) == -9
+            with scene.working():
                 await until(run, "blocked")
             assert not (tmp_path / "gate.reached").exists() or len((tmp_path / "gate.reached").read_text().split()) == 1
             (tmp_path / "gate.open").touch()
             await run.resume(by="ann")
-            with place.working():
+            with scene.working():
                 assert await run.result(timeout=60) == [1, 2]
             records = await app._store.records(run.id)
             notes = [r for r in records if r.kind == Kind.noted and r.name == NoteKind.guarded]
@@ -335,5 +335,5 @@ def test_a_run_that_was_killed_finds_what_changed_before_anything_new_is_execute
             looks = (tmp_path / "counted").read_text().split()
             assert len(looks) == len(set(looks)), "no process looked twice"
 
-    with Scene(tmp_path, forkserver) as place:
-        asyncio.run(story(place))
+    with Scene(tmp_path, forkserver) as scene:
+        asyncio.run(story(scene))

@@ -247,12 +247,12 @@ def test_a_plan_is_the_same_wherever_it_is_killed(sort: str, request: pytest.Fix
 @pytest.mark.parametrize("point", ["plan.before_record:stop@2", "guard.taken:stop@1"])
 @pytest.mark.sqlite_alone("what a stopped worker may still do is told by epochs, which are the same on both stores")
 def test_of_a_worker_that_stood_still_nothing_is_visible(point: str, tmp_path: Path, forkserver: ForkServer) -> None:
-    async def story(place: Scene) -> None:
-        async with place.client() as app:
-            stopped = place.worker(fault=point, lease_s=1.0)
+    async def story(scene: Scene) -> None:
+        async with scene.client() as app:
+            stopped = scene.worker(fault=point, lease_s=1.0)
             run = await app.start(agents.planned(), id="run")
             await stopped.wait_stopped()
-            place.worker()
+            scene.worker()
             assert await run.result(timeout=60) == ["1 True", "2 False"]
             records = await app._store.records(RunId("run"))
             stopped.go_on()
@@ -261,6 +261,6 @@ def test_of_a_worker_that_stood_still_nothing_is_visible(point: str, tmp_path: P
             assert sum(r.name == PLAN and r.kind == "done" for r in records) == 5
 
     settings = {"sweep_s": 0.1, "renew_s": 0.2}
-    with Scene(tmp_path, forkserver, agents=agents.__name__, settings=settings) as place:
-        place.env[VARIABLE] = str(tmp_path / "ledger.jsonl")
-        asyncio.run(story(place))
+    with Scene(tmp_path, forkserver, agents=agents.__name__, settings=settings) as scene:
+        scene.env[VARIABLE] = str(tmp_path / "ledger.jsonl")
+        asyncio.run(story(scene))

@@ -42,27 +42,27 @@ def test_what_a_worker_that_stood_still_was_about_to_spend_is_counted_once(
     tmp_path: Path, forkserver: ForkServer
 ) -> None:
     async def story() -> None:
-        async with Spenders(tmp_path, forkserver) as place:
-            run = await place.app.start(agents.held_family("gate", CHILDREN, THOUGHTS), id="run")
-            old = place.worker(lease_s=BRIEF_S)
-            await eventually(lambda: place.reached("gate").count(old.pid) == CHILDREN, 60, what="the first thoughts")
-            await place.stop(old)
-            assert await place.used() == CHILDREN * COST, "it counts as soon as it was said"
-            new = place.worker()
-            await eventually(lambda: place.reached("gate").count(new.pid) == CHILDREN, 60, what="the same thoughts")
-            place.open("gate", new)
-            await seen(place.is_stuck, bool, what=lambda _: "the family is not blocked")
-            rows, used = await place.rows(), await place.used()
+        async with Spenders(tmp_path, forkserver) as scene:
+            run = await scene.app.start(agents.held_family("gate", CHILDREN, THOUGHTS), id="run")
+            old = scene.worker(lease_s=BRIEF_S)
+            await eventually(lambda: scene.reached("gate").count(old.pid) == CHILDREN, 60, what="the first thoughts")
+            await scene.stop(old)
+            assert await scene.used() == CHILDREN * COST, "it counts as soon as it was said"
+            new = scene.worker()
+            await eventually(lambda: scene.reached("gate").count(new.pid) == CHILDREN, 60, what="the same thoughts")
+            scene.open("gate", new)
+            await seen(scene.is_stuck, bool, what=lambda _: "the family is not blocked")
+            rows, used = await scene.rows(), await scene.used()
             assert LIMIT * COST <= used <= (LIMIT + CHILDREN) * COST
-            assert used == (place.begun_by(old) + place.begun_by(new) + CHILDREN) * COST, "each use is counted once"
-            place.open("gate")
+            assert used == (scene.begun_by(old) + scene.begun_by(new) + CHILDREN) * COST, "each use is counted once"
+            scene.open("gate")
             old.go_on()
-            await place.lost(old, *[place.app.get(row.id) for row in rows])
-            assert await place.rows() == rows, "what it says now comes too late"
-            assert place.begun_by(old) == CHILDREN, "and it begins nothing more"
+            await scene.lost(old, *[scene.app.get(row.id) for row in rows])
+            assert await scene.rows() == rows, "what it says now comes too late"
+            assert scene.begun_by(old) == CHILDREN, "and it begins nothing more"
             await run.resume(budget=hf.Budget(cost=100.0))
             assert await run.result(timeout=60) == CHILDREN * THOUGHTS
-            assert place.begun_by(old) + place.begun_by(new) == CHILDREN * THOUGHTS + CHILDREN
-            assert await place.used() == (CHILDREN * (THOUGHTS + 1) + CHILDREN) * COST, "also what was cut off, once"
+            assert scene.begun_by(old) + scene.begun_by(new) == CHILDREN * THOUGHTS + CHILDREN
+            assert await scene.used() == (CHILDREN * (THOUGHTS + 1) + CHILDREN) * COST, "also what was cut off, once"
 
     asyncio.run(story())

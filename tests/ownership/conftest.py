@@ -18,17 +18,17 @@ __all__ = ["forkserver", "live"]
 
 @pytest.fixture
 def live(tmp_path: Path, forkserver: ForkServer) -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
-    """Have a story happen in a place of its own; afterwards the journal and the ledger must agree."""
+    """Have a story happen in a scene of its own; afterwards the journal and the ledger must agree."""
 
     def live(story: Callable[[Scene], Awaitable[None]]) -> None:
-        place = Scene(tmp_path, forkserver)
+        scene = Scene(tmp_path, forkserver)
 
         async def told() -> None:
-            async with place:
-                await story(place)
+            async with scene:
+                await story(scene)
 
         asyncio.run(told())
-        found = check_history(place.url, place.ledger)
+        found = check_history(scene.url, scene.ledger)
         # A worker that does not know yet that it lost a run may begin a step that another one has ended; no effect.
         assert [each for each in found if "a step's body began" not in each] == []
 

@@ -23,11 +23,11 @@ _SLACK_S = 0.5  # between two clocks of one machine
 def test_an_outage_is_counted_from_when_the_lost_worker_was_last_heard_of(live: Live) -> None:
     """It had been in a step for a while, and lived."""
 
-    async def story(place: Scene) -> None:
-        store = place.app._store
-        run = await place.app.start(agents.in_a_step("gate"))
-        worker = place.worker()
-        await place.wait_reached("gate", worker)
+    async def story(scene: Scene) -> None:
+        store = scene.app._store
+        run = await scene.app.start(agents.in_a_step("gate"))
+        worker = scene.worker()
+        await scene.wait_reached("gate", worker)
         lived_ms = store.lease_clock_ms() + int(_LIVED_S * 1000)
         lived_us = clock.now_us() + int(_LIVED_S * 1e6)
 
@@ -37,10 +37,10 @@ def test_an_outage_is_counted_from_when_the_lost_worker_was_last_heard_of(live: 
 
         await eventually(has_renewed, what="the worker to renew its lease")
         worker.kill()
-        (place.folder / "gate.reached").unlink()
-        await place.wait_reached("gate", place.worker())
-        place.open("gate")
-        await place.finished([run])
+        (scene.folder / "gate.reached").unlink()
+        await scene.wait_reached("gate", scene.worker())
+        scene.open("gate")
+        await scene.finished([run])
         (receipt,) = await run.receipts()
         assert receipt.lost is not None
         claim = [r for r in await store.records(RunId(run.id)) if r.kind == Kind.claimed][-1]
@@ -51,22 +51,22 @@ def test_an_outage_is_counted_from_when_the_lost_worker_was_last_heard_of(live: 
 
 @pytest.mark.postgres
 def test_a_run_that_wakes_up_was_not_resumed_and_one_that_was_cut_off_was(live: Live) -> None:
-    async def story(place: Scene) -> None:
-        run = await place.app.start(agents.waits_and_is_held("gate"))
-        first = place.worker()
+    async def story(scene: Scene) -> None:
+        run = await scene.app.start(agents.waits_and_is_held("gate"))
+        first = scene.worker()
         for number in range(2):
             await until(run, "waiting")
             await run.send("go", number)
-        await place.wait_reached("gate", first)
+        await scene.wait_reached("gate", first)
         first.kill()
-        (place.folder / "gate.reached").unlink()
-        await place.wait_reached("gate", place.worker())
-        place.open("gate")
-        assert await place.finished([run]) == [[0, 1, "gate"]]
+        (scene.folder / "gate.reached").unlink()
+        await scene.wait_reached("gate", scene.worker())
+        scene.open("gate")
+        assert await scene.finished([run]) == [[0, 1, "gate"]]
         (receipt,) = await run.receipts()
         assert receipt.lost is not None
         assert [item.kind for item in await run.history() if item.kind in ("outage", "resumed")] == ["outage"]
-        records = await place.app._store.records(RunId(run.id))
+        records = await scene.app._store.records(RunId(run.id))
         assert len([r for r in records if r.kind == Kind.claimed]) == 4
         assert len([r for r in records if r.kind == Kind.noted and r.name == "resumed"]) == 1
 

@@ -62,15 +62,15 @@ PROGRAMS = {
 }
 
 
-async def all_that_is_left(place: Scene, run: hf.Run[Any]) -> list[list[Any]]:
+async def all_that_is_left(scene: Scene, run: hf.Run[Any]) -> list[list[Any]]:
     """Records, artifacts, events of streams, messages: none of them twice."""
     names = ("output", "thread", "published")
     events = [event for name in names for event in [each async for each in run.stream(name, offset=0)]]
-    said = await place.app.thread("t", dict).recent()
+    said = await scene.app.thread("t", dict).recent()
     listed = await run.artifacts()
     assert len({(each.name, each.version, each.kind) for each in listed}) == len(listed)
     assert all(said.count(message) == 1 for message in said)
-    return [await place.records(run), listed, events, said]
+    return [await scene.records(run), listed, events, said]
 
 
 @pytest.mark.prove
@@ -82,25 +82,25 @@ def test_of_a_worker_that_stood_still_in_a_verb_nothing_is_visible(
 ) -> None:
     module, call, result, _ = PROGRAMS[program]
 
-    async def story(place: Scene) -> None:
-        async with place:
-            run = await place.app.start(call, id="run", thread_id="t")
+    async def story(scene: Scene) -> None:
+        async with scene:
+            run = await scene.app.start(call, id="run", thread_id="t")
             name, _, number = point.partition("@")
-            old = place.worker(fault=f"{name}:stop@{number}", lease_s=BRIEF_S)
+            old = scene.worker(fault=f"{name}:stop@{number}", lease_s=BRIEF_S)
             await old.wait_stopped()
-            place.worker()
+            scene.worker()
             assert await run.result(timeout=PATIENCE_S) == result
-            before = await all_that_is_left(place, run)
+            before = await all_that_is_left(scene, run)
             old.go_on()
-            await place.lost(old, run)
-            assert await all_that_is_left(place, run) == before
+            await scene.lost(old, run)
+            assert await all_that_is_left(scene, run) == before
             assert (await run.verify_journal()).is_ok
 
-    place = Scene(tmp_path, forkserver)
-    place._agents = module.__name__
-    place.env |= {
+    scene = Scene(tmp_path, forkserver)
+    scene._agents = module.__name__
+    scene.env |= {
         "HOLDFAST_TEST_FOLDER": str(tmp_path),
         "HOLDFAST_WORKSPACES": str(tmp_path / "workspaces"),
         streams.GATES: str(tmp_path),
     }
-    asyncio.run(story(place))
+    asyncio.run(story(scene))

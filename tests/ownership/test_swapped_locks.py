@@ -43,18 +43,18 @@ def copy(lock: Path) -> None:
 def test_a_worker_whose_lock_file_was_replaced_keeps_its_run_in_the_middle_of_an_effect(
     change: Callable[[Path], None], live: Live
 ) -> None:
-    async def story(place: Scene) -> None:
-        run = await place.app.start(agents.in_an_effect("gate"))
-        old = place.worker()
-        await place.wait_reached("gate", old)
-        row = await place.row(run)
-        change(Path(f"{place.url}-workers", f"{row.owner}.lock"))
-        new = place.worker()
-        await place.at_work(new, old)
-        await place.renewed(new, for_s=2)  # many sweeps
-        assert await place.owners(run) == [old.pid]
-        place.open("gate")
+    async def story(scene: Scene) -> None:
+        run = await scene.app.start(agents.in_an_effect("gate"))
+        old = scene.worker()
+        await scene.wait_reached("gate", old)
+        row = await scene.row(run)
+        change(Path(f"{scene.url}-workers", f"{row.owner}.lock"))
+        new = scene.worker()
+        await scene.at_work(new, old)
+        await scene.renewed(new, for_s=2)  # many sweeps
+        assert await scene.owners(run) == [old.pid]
+        scene.open("gate")
         assert await run.result(timeout=60) == [10, "gate", 20]
-        assert place.begun("held_effect#1") == [old.pid]
+        assert scene.begun("held_effect#1") == [old.pid]
 
     live(story)

@@ -22,27 +22,27 @@ from tests.ownership.scene import BRIEF_S, Scene, is_free
 Live = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 
-async def taken_over(place: Scene, run: hf.Run[Any], gate: str) -> tuple[Forked, Forked]:
+async def taken_over(scene: Scene, run: hf.Run[Any], gate: str) -> tuple[Forked, Forked]:
     """A worker is stopped at a gate past its lease; another one has the run and stands at the gate."""
-    old = place.worker(lease_s=BRIEF_S)
-    await place.wait_reached(gate, old)
-    await place.stop(old)
-    new = place.worker()
-    await place.wait_reached(gate, new)
-    assert await place.owners(run) == [old.pid, new.pid]
+    old = scene.worker(lease_s=BRIEF_S)
+    await scene.wait_reached(gate, old)
+    await scene.stop(old)
+    new = scene.worker()
+    await scene.wait_reached(gate, new)
+    assert await scene.owners(run) == [old.pid, new.pid]
     return old, new
 
 
-async def stopped_at(place: Scene, call: hf.Call[Any], point: str, *, signals: int = 0) -> tuple[hf.Run[Any], Forked]:
+async def stopped_at(scene: Scene, call: hf.Call[Any], point: str, *, signals: int = 0) -> tuple[hf.Run[Any], Forked]:
     """A run whose worker has stopped at a point, outside of any transaction."""
     name, _, count = point.partition("@")
     for _ in range(5):
-        run = await place.app.start(call)
+        run = await scene.app.start(call)
         for _ in range(signals):
             await run.send("go", 6)
-        worker = place.worker(fault=f"{name}:stop@{count}", lease_s=BRIEF_S)
+        worker = scene.worker(fault=f"{name}:stop@{count}", lease_s=BRIEF_S)
         await worker.wait_stopped()
-        if is_free(place.url):
+        if is_free(scene.url):
             return run, worker
         worker.kill()
         await run.cancel(kill=True)
@@ -51,40 +51,40 @@ async def stopped_at(place: Scene, call: hf.Call[Any], point: str, *, signals: i
 
 def test_a_step_of_a_zombie_leaves_no_trace(live: Live) -> None:
 
-    async def story(place: Scene) -> None:
-        run = await place.app.start(agents.in_a_step("gate"))
-        old, new = await taken_over(place, run, "gate")
-        before = await place.row(run)
-        place.open("gate", old)
+    async def story(scene: Scene) -> None:
+        run = await scene.app.start(agents.in_a_step("gate"))
+        old, new = await taken_over(scene, run, "gate")
+        before = await scene.row(run)
+        scene.open("gate", old)
         old.go_on()
-        await place.lost(old, run)
-        assert await place.row(run) == before  # the outcome was not accepted, nor anything after it
-        place.open("gate", new)
-        assert await place.finished([run]) == [[10, "gate", 2]]
-        assert await place.owners(run) == [old.pid, new.pid]
-        assert place.begun("held_step#1") == [old.pid, new.pid]
-        assert place.begun("look#1") == [old.pid]
-        assert place.begun("post#1") == [new.pid]
-        await eventually(lambda: "lease.late" in "\n".join(place.log_of(old)), what="the old worker to say so")
+        await scene.lost(old, run)
+        assert await scene.row(run) == before  # the outcome was not accepted, nor anything after it
+        scene.open("gate", new)
+        assert await scene.finished([run]) == [[10, "gate", 2]]
+        assert await scene.owners(run) == [old.pid, new.pid]
+        assert scene.begun("held_step#1") == [old.pid, new.pid]
+        assert scene.begun("look#1") == [old.pid]
+        assert scene.begun("post#1") == [new.pid]
+        await eventually(lambda: "lease.late" in "\n".join(scene.log_of(old)), what="the old worker to say so")
 
     live(story)
 
 
 def test_an_effect_of_a_zombie_is_in_doubt_and_begins_once_more_at_most(live: Live) -> None:
 
-    async def story(place: Scene) -> None:
-        run = await place.app.start(agents.in_an_effect("gate"))
-        old, new = await taken_over(place, run, "gate")
-        place.open("gate", old)
+    async def story(scene: Scene) -> None:
+        run = await scene.app.start(agents.in_an_effect("gate"))
+        old, new = await taken_over(scene, run, "gate")
+        scene.open("gate", old)
         old.go_on()
-        await place.lost(old, run)
-        assert (await place.row(run)).status == "running"
-        place.open("gate", new)
-        assert await place.finished([run]) == [[10, "gate", 20]]
-        assert place.begun("held_effect#1") == [old.pid, new.pid]
-        settled = [r for r in await place.records(run) if r.kind == "settled"]
+        await scene.lost(old, run)
+        assert (await scene.row(run)).status == "running"
+        scene.open("gate", new)
+        assert await scene.finished([run]) == [[10, "gate", 20]]
+        assert scene.begun("held_effect#1") == [old.pid, new.pid]
+        settled = [r for r in await scene.records(run) if r.kind == "settled"]
         assert [r.key for r in settled] == ["held_effect#1"]
-        assert place.begun("look#2")[-1] == new.pid
+        assert scene.begun("look#2")[-1] == new.pid
 
     live(story)
 
@@ -104,31 +104,31 @@ KINDS: dict[str, tuple[Any, str]] = {
 @pytest.mark.postgres
 def test_what_a_zombie_goes_on_to_write_is_refused_whatever_it_is(live: Live) -> None:
 
-    async def story(place: Scene) -> None:
-        runs = {kind: await place.app.start(agent(kind)) for kind, (agent, _) in KINDS.items()}
-        old = place.worker(lease_s=BRIEF_S)
+    async def story(scene: Scene) -> None:
+        runs = {kind: await scene.app.start(agent(kind)) for kind, (agent, _) in KINDS.items()}
+        old = scene.worker(lease_s=BRIEF_S)
         for kind in KINDS:
-            await place.wait_reached(kind, old)
-        await place.stop(old)
-        new = place.worker()
+            await scene.wait_reached(kind, old)
+        await scene.stop(old)
+        new = scene.worker()
         for kind in KINDS:
-            await place.wait_reached(kind, new)
-        before = {kind: await place.row(run) for kind, run in runs.items()}
+            await scene.wait_reached(kind, new)
+        before = {kind: await scene.row(run) for kind, run in runs.items()}
         for kind in KINDS:
-            place.open(kind, old)
+            scene.open(kind, old)
         old.go_on()
-        await place.lost(old, *runs.values())
-        assert {kind: await place.row(run) for kind, run in runs.items()} == before
+        await scene.lost(old, *runs.values())
+        assert {kind: await scene.row(run) for kind, run in runs.items()} == before
         assert {row.epoch for row in before.values()} == {3}
-        assert place.begun("post#1") == []
-        assert await place.app.questions(only_open=False) == []
-        assert {each.id for each in await place.app.runs()} == {run.id for run in runs.values()}
+        assert scene.begun("post#1") == []
+        assert await scene.app.questions(only_open=False) == []
+        assert {each.id for each in await scene.app.runs()} == {run.id for run in runs.values()}
         for kind, (_, status) in KINDS.items():
-            place.open(kind, new)
-            await place.is_at(runs[kind], status)
-            assert (await place.owners(runs[kind]))[:2] == [old.pid, new.pid]
+            scene.open(kind, new)
+            await scene.is_at(runs[kind], status)
+            assert (await scene.owners(runs[kind]))[:2] == [old.pid, new.pid]
         assert len(await runs["question"].questions()) == 1
-        assert place.begun("post#1") == [new.pid]
+        assert scene.begun("post#1") == [new.pid]
 
     live(story)
 
@@ -136,42 +136,42 @@ def test_what_a_zombie_goes_on_to_write_is_refused_whatever_it_is(live: Live) ->
 def test_a_worker_that_lost_its_runs_is_a_worker_again(live: Live) -> None:
     """It has a lease again, and may take up the run that it lost."""
 
-    async def story(place: Scene) -> None:
-        run = await place.app.start(agents.in_a_step("gate"))
-        old, new = await taken_over(place, run, "gate")
+    async def story(scene: Scene) -> None:
+        run = await scene.app.start(agents.in_a_step("gate"))
+        old, new = await taken_over(scene, run, "gate")
         old.go_on()
-        await place.at_work(old)
+        await scene.at_work(old)
         new.kill()
-        await eventually(lambda: place.reached("gate").count(old.pid) == 2, what="the old worker to take the run again")
-        place.open("gate")
-        assert await place.finished([run]) == [[10, "gate", 2]]
-        assert await place.owners(run) == [old.pid, new.pid, old.pid]
+        await eventually(lambda: scene.reached("gate").count(old.pid) == 2, what="the old worker to take the run again")
+        scene.open("gate")
+        assert await scene.finished([run]) == [[10, "gate", 2]]
+        assert await scene.owners(run) == [old.pid, new.pid, old.pid]
 
     live(story)
 
 
 def test_a_zombie_whose_row_was_removed_is_refused_its_renewal_and_loses_its_runs(live: Live) -> None:
 
-    async def story(place: Scene) -> None:
-        run = await place.app.start(agents.in_a_step("gate"))
-        old = place.worker(lease_s=300.0)
-        await place.wait_reached("gate", old)
-        await place.stop(old)
-        owner = (await place.row(run)).owner
-        await place.app._store.remove_worker(WorkerId(str(owner)))
-        new = place.worker()
-        await place.wait_reached("gate", new)  # it is gone: nobody waits for its lease
-        before = await place.row(run)
-        place.open("gate", old)
+    async def story(scene: Scene) -> None:
+        run = await scene.app.start(agents.in_a_step("gate"))
+        old = scene.worker(lease_s=300.0)
+        await scene.wait_reached("gate", old)
+        await scene.stop(old)
+        owner = (await scene.row(run)).owner
+        await scene.app._store.remove_worker(WorkerId(str(owner)))
+        new = scene.worker()
+        await scene.wait_reached("gate", new)  # it is gone: nobody waits for its lease
+        before = await scene.row(run)
+        scene.open("gate", old)
         old.go_on()
         await eventually(
-            lambda: any("lease.lost" in line for line in place.log_of(old)), what="the renewal to be refused"
+            lambda: any("lease.lost" in line for line in scene.log_of(old)), what="the renewal to be refused"
         )
-        await place.lost(old, run)
-        assert await place.row(run) == before
-        place.open("gate", new)
-        assert await place.finished([run]) == [[10, "gate", 2]]
-        assert place.begun("post#1") == [new.pid]
+        await scene.lost(old, run)
+        assert await scene.row(run) == before
+        scene.open("gate", new)
+        assert await scene.finished([run]) == [[10, "gate", 2]]
+        assert scene.begun("post#1") == [new.pid]
 
     live(story)
 
@@ -205,24 +205,24 @@ QUICK_POINTS = ("effect.after_body@1", "park.before@1")
 def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
     """Stopped there, taken over, woken up while the other one works or after it has ended."""
 
-    async def story(place: Scene) -> None:
-        run, old = await stopped_at(place, agents.everything(), point, signals=1)
-        new = place.worker()
-        if (await place.is_at(run, "done", "in_doubt")).status == "in_doubt":
+    async def story(scene: Scene) -> None:
+        run, old = await stopped_at(scene, agents.everything(), point, signals=1)
+        new = scene.worker()
+        if (await scene.is_at(run, "done", "in_doubt")).status == "in_doubt":
             # The old one has not proven to be dead: nobody but it, or a person, knows whether it still acts.
             old.go_on()
-            await place.lost(old, run)
+            await scene.lost(old, run)
             doubt = (await run.in_doubt())[0]
-            has_happened = place.ledger.happened(doubt.key, run=run.id)
+            has_happened = scene.ledger.happened(doubt.key, run=run.id)
             await doubt.resolve(hf.landed(2 if doubt.key == "post#1" else 5) if has_happened else hf.not_landed())
-        assert await place.finished([run]) == [[10, 2, 30, 40, 5, 6]]
-        row = await place.row(run)
+        assert await scene.finished([run]) == [[10, 2, 30, 40, 5, 6]]
+        row = await scene.row(run)
         old.go_on()
-        await place.lost(old, run)
-        assert await place.row(run) == row
+        await scene.lost(old, run)
+        assert await scene.row(run) == row
         for key in ("post#1", "post#2"):
-            assert place.ledger.happened(key, run=run.id) == 1
-            assert len(place.begun(key, run)) == 1
+            assert scene.ledger.happened(key, run=run.id) == 1
+            assert len(scene.begun(key, run)) == 1
         assert new.code is None
 
     live(story)
@@ -232,15 +232,15 @@ def test_a_zombie_of_any_point_changes_nothing(live: Live, point: str) -> None:
 def test_a_zombie_that_has_written_its_intent_does_not_act_on_it_any_more(live: Live) -> None:
     """It was stopped while it waited for the commit, and finds its lease expired."""
 
-    async def story(place: Scene) -> None:
-        run, old = await stopped_at(place, agents.posts(), "append.after_commit@1")
-        new = place.worker()
-        await place.is_at(run, "in_doubt")
+    async def story(scene: Scene) -> None:
+        run, old = await stopped_at(scene, agents.posts(), "append.after_commit@1")
+        new = scene.worker()
+        await scene.is_at(run, "in_doubt")
         await (await run.in_doubt())[0].resolve(hf.not_landed(), note="seen nothing")
-        assert await place.finished([run]) == [2]
+        assert await scene.finished([run]) == [2]
         old.go_on()
-        await place.lost(old, run)
-        assert place.begun("post#1", run) == [new.pid]
+        await scene.lost(old, run)
+        assert scene.begun("post#1", run) == [new.pid]
 
     live(story)
 
@@ -263,9 +263,9 @@ def test_a_lease_that_was_renewed_too_late_is_no_leave_to_act(
     """It is stopped between the commit of its intent and the effect; its lease is there again before its loop looks."""
     barrier, gone_on = Journal.barrier, asyncio.Event()
 
-    async def story(place: Scene) -> None:
-        other = place.app._store
-        async with hf.connect(place.url, agents=[paying], settings=hf.Settings(renew_s=0.05)) as app:
+    async def story(scene: Scene) -> None:
+        other = scene.app._store
+        async with hf.connect(scene.url, agents=[paying], settings=hf.Settings(renew_s=0.05)) as app:
             executor: Any = app._here
             lease = executor.lease
 
@@ -293,17 +293,17 @@ def test_a_lease_that_was_renewed_too_late_is_no_leave_to_act(
 def test_a_worker_that_is_stopped_inside_a_transaction_holds_everybody_up_and_loses_nothing(live: Live) -> None:
     """Nobody can write meanwhile, so nobody can take its run; what it had begun to write is accepted."""
 
-    async def story(place: Scene) -> None:
-        run = await place.app.start(agents.long(20))
-        old = place.worker(fault="append.before_commit:stop@3", lease_s=BRIEF_S)
+    async def story(scene: Scene) -> None:
+        run = await scene.app.start(agents.long(20))
+        old = scene.worker(fault="append.before_commit:stop@3", lease_s=BRIEF_S)
         await old.wait_stopped()
-        epoch = (await place.row(run)).epoch
-        new = place.worker()
-        await place.is_expired(old)
-        assert (await place.row(run)).epoch == epoch
+        epoch = (await scene.row(run)).epoch
+        new = scene.worker()
+        await scene.is_expired(old)
+        assert (await scene.row(run)).epoch == epoch
         old.go_on()
-        assert await place.finished([run]) == [20]
-        await place.at_work(old, new)
+        assert await scene.finished([run]) == [20]
+        await scene.at_work(old, new)
 
     live(story)
 
@@ -312,16 +312,16 @@ def test_a_worker_that_is_stopped_inside_a_transaction_holds_everybody_up_and_lo
 def test_a_zombie_asks_and_starts_nothing_for_a_run_that_was_cancelled_meanwhile(live: Live, what: str) -> None:
     """What leaves a run is not in its journal, so the fence of the journal does not hold it."""
 
-    async def story(place: Scene) -> None:
+    async def story(scene: Scene) -> None:
         # That it asks is on disk, the question is not; likewise the child.
-        run, old = await stopped_at(place, agents.asks_and_starts(what), "append.after_commit@1")
+        run, old = await stopped_at(scene, agents.asks_and_starts(what), "append.after_commit@1")
         cancelling = asyncio.create_task(run.cancel())
-        new = place.worker()
+        new = scene.worker()
         assert await cancelling == "cancelled"
         old.go_on()
-        await place.lost(old, run)
+        await scene.lost(old, run)
         assert await run.questions() == []
-        assert [each.id for each in await place.app.runs() if each.id.startswith(run.id)] == [run.id]
+        assert [each.id for each in await scene.app.runs() if each.id.startswith(run.id)] == [run.id]
         assert new.code is None
 
     live(story)

@@ -115,22 +115,23 @@ def crashing(server: PostgresServer, between_s: tuple[float, float]) -> Storm:
     """The server crashes again and again, and is away for a moment, or for longer than a lease."""
 
     async def storm(found: Soaked, chance: random.Random) -> None:
-        run, acts = asyncio.get_running_loop().run_in_executor, ThreadPoolExecutor(1)  # it is stopped before it starts
+        run = asyncio.get_running_loop().run_in_executor
+        thread = ThreadPoolExecutor(1)  # it is stopped before it starts
         try:
             while True:
                 await asyncio.sleep(chance.uniform(*between_s))
                 how = chance.choices(["immediate", "kill", "fast"], [6, 3, 1])[0]
                 away_s = chance.choice([0, 0, 0, 0.5, SETTINGS["lease_s"] * 1.5])
                 if how == "kill":
-                    await run(acts, server.kill)
+                    await run(thread, server.kill)
                 else:
-                    await run(acts, server.stop, "fast" if how == "fast" else "immediate")
+                    await run(thread, server.stop, "fast" if how == "fast" else "immediate")
                 await asyncio.sleep(away_s)
-                await run(acts, server.start)
+                await run(thread, server.start)
                 found.crashes[how] += 1
         finally:
-            acts.submit(server.start).result()  # behind what a cancelled storm has begun
-            acts.shutdown()
+            thread.submit(server.start).result()  # behind what a cancelled storm has begun
+            thread.shutdown()
 
     return storm
 
@@ -138,16 +139,16 @@ def crashing(server: PostgresServer, between_s: tuple[float, float]) -> Storm:
 class Soak:
     """One trial."""
 
-    def __init__(self, plan: Plan, place: Scene, storm: Storm | None) -> None:
+    def __init__(self, plan: Plan, scene: Scene, storm: Storm | None) -> None:
         self.plan = plan
         self.found = Soaked(plan)
-        self._place = place
+        self._scene = scene
         self._storm = storm
         self._chance = random.Random(plan.seed)
-        self._ledger = Ledger(place.folder / "ledger.jsonl")
-        (place.folder / "world").mkdir()
-        os.environ[VARIABLE] = str(place.folder)
-        place.env = {VARIABLE: str(place.folder), LEDGER: str(self._ledger.path)}
+        self._ledger = Ledger(scene.folder / "ledger.jsonl")
+        (scene.folder / "world").mkdir()
+        os.environ[VARIABLE] = str(scene.folder)
+        scene.env = {VARIABLE: str(scene.folder), LEDGER: str(self._ledger.path)}
         self._workers: dict[Forked, float] = {}
         self._open: dict[str, Errand] = {}
         self._over: list[Errand] = []
@@ -157,7 +158,7 @@ class Soak:
 
     async def run(self) -> Soaked:
         began = time.monotonic()
-        async with hf.connect(self._place.url, settings=hf.Settings(**SETTINGS)) as self._app:
+        async with hf.connect(self._scene.url, settings=hf.Settings(**SETTINGS)) as self._app:
             for _ in range(self.plan.workers):
                 self._hire()
             bad = [asyncio.create_task(self._kill())]
@@ -206,7 +207,7 @@ class Soak:
     # what is bad
 
     def _hire(self) -> None:
-        self._workers[self._place.worker(concurrency=200)] = time.monotonic()
+        self._workers[self._scene.worker(concurrency=200)] = time.monotonic()
 
     def _replace_dead(self) -> None:
         """Somebody outside starts workers again that died; one that had been at work has no reason to."""
@@ -346,14 +347,14 @@ class Soak:
 
     def _judge(self) -> None:
         """The store against what people were told, and against the world."""
-        told = self._place.folder / "acks.txt"
+        told = self._scene.folder / "acks.txt"
         for line in told.read_text().splitlines() if told.exists() else ():
             run_id, *keys = line.split()
             self._acks += [(run_id, key) for key in keys]
         self.found.acks = len(self._acks)
-        self.found.problems += check_history(self._place.url, self._ledger, acks=self._acks)
+        self.found.problems += check_history(self._scene.url, self._ledger, acks=self._acks)
         happened: Counter[str] = Counter()
-        for path in (self._place.folder / "world").iterdir():
+        for path in (self._scene.folder / "world").iterdir():
             lines = path.read_text().splitlines()
             self.found.deeds += len(lines)
             if not lines:
@@ -378,8 +379,8 @@ def soak(plan: Plan, folder: Path, url: str, storm: Storm | None = None) -> Soak
     log.info("HOLDFAST_SEED=%d", plan.seed)
     forkserver = ForkServer(lambda _: url)
     try:
-        with Scene(folder, forkserver, agents="tests.postgres.agents", settings=SETTINGS) as place:
-            return asyncio.run(Soak(plan, place, storm).run())
+        with Scene(folder, forkserver, agents="tests.postgres.agents", settings=SETTINGS) as scene:
+            return asyncio.run(Soak(plan, scene, storm).run())
     finally:
         forkserver.close()
 

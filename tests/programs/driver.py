@@ -245,7 +245,7 @@ class Over:
     """A batch that is over: what is left of it, and who took part."""
 
     left: Left
-    place: Scene
+    scene: Scene
     trees: Sequence[Node]
     plan: Plan
     people: People
@@ -256,7 +256,7 @@ class Over:
 def _check(over: Over, batch: Batch) -> Findings:
     return check(
         over.left,
-        over.place.url,
+        over.scene.url,
         over.trees,
         was_stopped=over.workers.was_stopped,
         ledger=None if over.plan.stops else over.ledger,  # who was stopped may act late
@@ -289,13 +289,13 @@ async def _run_batch(
 ) -> None:
     chance = random.Random(f"batch {batch.seed}")
     world, ledger = folder / "world", Ledger(folder / "ledger.jsonl")
-    place = Scene(folder, forkserver, agents=sort.agents, settings=settings(plan.lease_s))
-    place.env |= {WORLD: str(world), LEDGER: str(ledger.path)}
-    url = place.url
+    scene = Scene(folder, forkserver, agents=sort.agents, settings=settings(plan.lease_s))
+    scene.env |= {WORLD: str(world), LEDGER: str(ledger.path)}
+    url = scene.url
     async with (
         hf.connect(url, settings=hf.Settings(**settings(plan.lease_s))) as app,
         _declared(app, plan.lane) as lane,
-        Workers(place, lease_s=plan.lease_s) as workers,
+        Workers(scene, lease_s=plan.lease_s) as workers,
     ):
         people = sort.people(app, trees, workers, chance)
         people.is_calm = not plan.kills
@@ -345,13 +345,13 @@ async def _run_batch(
     for told in left.runs.values():
         batch.taken_over.update(note["proof"] for note in map(note_of, told.records) if note.get("lost"))
     batch.doubts = sum(r.kind == Kind.settled for told in left.runs.values() for r in told.records)
-    found = sort.check(Over(left, place, trees, plan, people, workers, ledger), batch)
+    found = sort.check(Over(left, scene, trees, plan, people, workers, ledger), batch)
     for run_id, problems in found.wrong.items():
         batch.problems += [f"{run_id or 'the store'}: {each}" for each in problems]
         if run_id is not None:
             batch.stories.append("\n".join([*problems, story(left.runs[run_id]), *found.more.get(run_id, ())]))
     if workers.problems or not is_over:
-        batch.stories.insert(0, "log of the workers:\n" + place.log.read_text()[-20_000:])
+        batch.stories.insert(0, "log of the workers:\n" + scene.log.read_text()[-20_000:])
     batch.late = found.late
 
 

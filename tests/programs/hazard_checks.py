@@ -54,7 +54,7 @@ class HazardReader(Reader):
 
 
 @dataclass
-class Scene:
+class Facts:
     """All that is known when a batch is over."""
 
     left: Left
@@ -106,29 +106,32 @@ class Scene:
         return not any(node.kind in CUTTING for node in self.above(told.tree.at))
 
 
-def check_hazards(scene: Scene) -> Findings:
+def check_hazards(facts: Facts) -> Findings:
     found = Findings()
-    runs = scene.left.runs
-    for message in [*left_over(scene.left), *(f"history: {each}" for each in check_history(scene.url, scene.ledger))]:
+    runs = facts.left.runs
+    for message in [
+        *left_over(facts.left),
+        *(f"history: {each}" for each in check_history(facts.url, facts.ledger)),
+    ]:
         run_id = message.partition("run ")[2].partition(" ")[0].rstrip(":")
         found.wrong[run_id if run_id in runs else None].append(message)
-    found.wrong[None] += [f"{root.at} was accepted and is not stored" for root in scene.roots if root.at not in runs]
+    found.wrong[None] += [f"{root.at} was accepted and is not stored" for root in facts.roots if root.at not in runs]
     for run_id, told in runs.items():
-        problems = [*_end(scene, told), *_open_intents(scene, told), *_deeds(scene, told)]
-        problems += [*_undo_order(scene, told), *_closings(scene, told)]
+        problems = [*_end(facts, told), *_open_intents(facts, told), *_deeds(facts, told)]
+        problems += [*_undo_order(facts, told), *_closings(facts, told)]
         found.wrong[run_id] += problems
-        found.wrong[run_id] += _order_with_parent(scene, told)
+        found.wrong[run_id] += _order_with_parent(facts, told)
     found.wrong = {run_id: problems for run_id, problems in found.wrong.items() if problems}
     for run_id in filter(None, found.wrong):
-        found.more[run_id] = ["marks:", *(f"  {mark}" for mark in scene.marks if mark.run == run_id)]
+        found.more[run_id] = ["marks:", *(f"  {mark}" for mark in facts.marks if mark.run == run_id)]
     return found
 
 
-def _end(scene: Scene, told: Told) -> Iterator[str]:
+def _end(facts: Facts, told: Told) -> Iterator[str]:
     status, run_id = told.row.status, str(told.row.id)
-    if run_id in scene.cancelled and status is not Status.cancelled:
+    if run_id in facts.cancelled and status is not Status.cancelled:
         yield f"people were told that it is cancelled, and it is {status}"
-    if not scene.is_certain(told):
+    if not facts.is_certain(told):
         if status is Status.failed and not any("erupts" in each or "fails" in each for each in _words(told.tree)):
             yield f"it failed: {told.end}"
         return
@@ -149,7 +152,7 @@ def _end(scene: Scene, told: Told) -> Iterator[str]:
         may_be_left = act.is_optional or (how.sort in ("once", "failing") and how.early)
         if at in acted and acted[at].x != act.x:
             yield f"{act.node.word} at {at} was given {acted[at].x}, expected {act.x}"
-        if at not in acted and not may_be_left and (scene.is_calm or how.sort != "failing"):
+        if at not in acted and not may_be_left and (facts.is_calm or how.sort != "failing"):
             yield f"{act.node.word} at {at} did not happen"
 
 
@@ -157,7 +160,7 @@ def _words(tree: Node) -> list[tuple[str, str]]:
     return [(node.kind, node.word) for node in tree.own()]
 
 
-def _open_intents(scene: Scene, told: Told) -> Iterator[str]:
+def _open_intents(facts: Facts, told: Told) -> Iterator[str]:
     last: dict[str, str] = {}
     is_cancelled = told.row.status is Status.cancelled
     for record in told.records:
@@ -175,13 +178,13 @@ def _open_intents(scene: Scene, told: Told) -> Iterator[str]:
             yield f"it is {told.row.status}, and {key} is open: an intent without an outcome"
 
 
-def _most_acts(scene: Scene, how: How) -> int:
+def _most_acts(facts: Facts, how: How) -> int:
     if how.sort in ("retried", "again"):
-        return 2 if scene.is_calm and how.late else 1 if scene.is_calm else 1000
+        return 2 if facts.is_calm and how.late else 1 if facts.is_calm else 1000
     return 1
 
 
-def _deeds(scene: Scene, told: Told) -> Iterator[str]:
+def _deeds(facts: Facts, told: Told) -> Iterator[str]:
     nodes = {node.at: node for node in told.tree.own() if node.kind in ("deed", "effect")}
     by_place: dict[str, list[Deed]] = defaultdict(list)
     for deed in told.deeds:
@@ -196,26 +199,26 @@ def _deeds(scene: Scene, told: Told) -> Iterator[str]:
         if len(acts) > 1 and how.sort != "stubborn":
             yield f"{node.word} at {at} happened under {len(acts)} keys"
         for key, count in acts.items():
-            if count > _most_acts(scene, how):
+            if count > _most_acts(facts, how):
                 yield f"{node.word} at {at} happened {count} times: {[d for d in deeds if d.key == key]}"
         if node.kind == "effect" and how.sort not in UNDOABLE:
             continue
-        undoer = scene.undoer(told, at)
+        undoer = facts.undoer(told, at)
         standing = [key for key in acts if key not in undone]
-        begun = sum(mark.what == "undo begins" and mark.at == at for mark in scene.marks)
+        begun = sum(mark.what == "undo begins" and mark.at == at for mark in facts.marks)
         is_given_up = how.never or (how.undo and begun > _UNDO_ATTEMPTS)
         if undoer is not None and standing and not is_given_up:
             yield f"{node.word} at {at} was done, saga {undoer} was left by an exception, and it was not undone"
-        if undoer is not None and how.never and not any(m.what == "undo raises" and m.at == at for m in scene.marks):
+        if undoer is not None and how.never and not any(m.what == "undo raises" and m.at == at for m in facts.marks):
             yield f"{node.word} at {at} was done, saga {undoer} was left by an exception, and no undo was tried"
         if undoer is None and how.sort != "stubborn" and undone:
             yield f"{node.word} at {at} was undone and should stand"
-        if undoer is None and how.sort == "stubborn" and len(standing) != 1 and scene.is_certain(told):
+        if undoer is None and how.sort == "stubborn" and len(standing) != 1 and facts.is_certain(told):
             yield f"{node.word} at {at} stands {len(standing)} times"
         for key, count in undone.items():
-            if scene.is_calm and count > 1:
+            if facts.is_calm and count > 1:
                 yield f"{node.word} at {at} was undone {count} times"
-            if scene.is_calm and key not in acts and how.is_sure:
+            if facts.is_calm and key not in acts and how.is_sure:
                 yield f"{node.word} at {at} was undone and had not been done"
 
 
@@ -227,24 +230,24 @@ def _spans(told: Told, what: str) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def _undo_order(scene: Scene, told: Told) -> Iterator[str]:
+def _undo_order(facts: Facts, told: Told) -> Iterator[str]:
     """A saga takes back in the reverse order of what it did."""
     by_saga: dict[str, list[str]] = defaultdict(list)
     for node in told.tree.own():
-        if node.kind == "deed" and (undoer := scene.undoer(told, node.at)) is not None:
+        if node.kind == "deed" and (undoer := facts.undoer(told, node.at)) is not None:
             by_saga[undoer].append(node.at)
     undone = _spans(told, "undo")
     for saga, places in by_saga.items():
         for first, second in combinations([at for at in places if at in undone], 2):
-            if _are_in_turn(scene, told, first, second) and undone[second][1] > undone[first][1]:
+            if _are_in_turn(facts, told, first, second) and undone[second][1] > undone[first][1]:
                 yield f"saga {saga}: {first} was done before {second}, and was undone before it"
 
 
-def _are_in_turn(scene: Scene, told: Told, first: str, second: str) -> bool:
+def _are_in_turn(facts: Facts, told: Told, first: str, second: str) -> bool:
     """Does the program do the one after the other?"""
-    above = {node.at: node for node in scene.above_in_run(told, first)}
+    above = {node.at: node for node in facts.above_in_run(told, first)}
     between: list[Node] = []
-    for node in scene.above_in_run(told, second):
+    for node in facts.above_in_run(told, second):
         if node.at in above:
             mine = list(above.values())
             between += mine[: mine.index(above[node.at])]
@@ -253,41 +256,41 @@ def _are_in_turn(scene: Scene, told: Told, first: str, second: str) -> bool:
     return False
 
 
-def _order_with_parent(scene: Scene, told: Told) -> Iterator[str]:
+def _order_with_parent(facts: Facts, told: Told) -> Iterator[str]:
     """What a child did in a saga is undone before what its parent had done before it."""
-    parent = scene.left.runs.get(str(told.row.parent_id))
-    child = scene.node_above(told.tree.at)
+    parent = facts.left.runs.get(str(told.row.parent_id))
+    child = facts.node_above(told.tree.at)
     if parent is None or child is None or child.kind != "child":
         return
-    around = {node.at for node in scene.above_in_run(parent, child.at)}
+    around = {node.at for node in facts.above_in_run(parent, child.at)}
     acts, undos = _spans(told, "act"), _spans(told, "undo")
     for at, (began, _) in _spans(parent, "undo").items():
         acted = _spans(parent, "act").get(at)
-        if acted is None or scene.undoer(parent, at) not in around or not _are_in_turn(scene, parent, at, child.at):
+        if acted is None or facts.undoer(parent, at) not in around or not _are_in_turn(facts, parent, at, child.at):
             continue
         for below, (_, undone) in undos.items():
-            if below in acts and acts[below][0] > acted[1] and undone > began and scene.undoer(told, below) is not None:
+            if below in acts and acts[below][0] > acted[1] and undone > began and facts.undoer(told, below) is not None:
                 yield f"{below} was done by a child, after {at} by its parent, and was undone after it"
 
 
-def _closings(scene: Scene, told: Told) -> Iterator[str]:
+def _closings(facts: Facts, told: Told) -> Iterator[str]:
     """A `finally` that was entered does what it has to do."""
     root = told.tree.at.partition(".")[0]
-    if told.row.status is Status.cancelled and (not scene.is_calm or root in scene.paused):
+    if told.row.status is Status.cancelled and (not facts.is_calm or root in facts.paused):
         return  # it was not in memory, perhaps
     nodes = {node.at: node for node in told.tree.own() if node.kind == "final"}
     acted = {deed.at for deed in told.deeds if deed.what == "act"}
-    for mark in scene.marks:
+    for mark in facts.marks:
         if mark.what != "closing" or mark.run != str(told.row.id) or mark.more == "NoneType":
             continue  # without an exception it is code like any other, and may be cancelled
         if nodes[mark.at].parts[1].at not in acted:
             yield f"{mark.at}: its `finally` was entered ({mark.more}), and the effect in it did not happen"
 
 
-def hits(scene: Scene) -> Mapping[str, set[str]]:
+def hits(facts: Facts) -> Mapping[str, set[str]]:
     """Which programs met each hazard."""
     met: dict[str, set[str]] = defaultdict(set)
-    for mark in scene.marks:
+    for mark in facts.marks:
         root = mark.at.partition(".")[0]
         if mark.what in ("effect raises", "step raises", "verify raises", "undo raises", "agent raises"):
             met[f"{mark.what}: {mark.more}"].add(root)
@@ -296,11 +299,11 @@ def hits(scene: Scene) -> Mapping[str, set[str]]:
         elif mark.what == "closing" and mark.more == "CancelledError":
             met["a finally while cancelled"].add(root)
         elif mark.what == "left" and mark.more.endswith("cut"):
-            cut = next((node for node in scene.above(mark.at) if node.kind == "cut"), None)
+            cut = next((node for node in facts.above(mark.at) if node.kind == "cut"), None)
             met["cancelled while undoing"].add(root)
             met[f"cancelled while undoing: {cut.word if cut is not None else 'people'}"].add(root)
-            if any(node.kind == "child" for node in scene.above(mark.at)):
+            if any(node.kind == "child" for node in facts.above(mark.at)):
                 met["cancelled while undoing: a child run"].add(root)
-            if any(node.kind == "saga" for node in scene.above(mark.at)):
+            if any(node.kind == "saga" for node in facts.above(mark.at)):
                 met["cancelled while undoing: a nested saga"].add(root)
     return met

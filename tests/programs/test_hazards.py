@@ -24,7 +24,7 @@ from tests.forkserver import ForkServer
 from tests.programs import hazardous
 from tests.programs.checks import Findings
 from tests.programs.driver import Batch, Over, Plan, Sort, run_batch
-from tests.programs.hazard_checks import Scene, check_hazards, hits
+from tests.programs.hazard_checks import Facts, check_hazards, hits
 from tests.programs.hazards import BREAKS, CUTS, PLAIN, grow_hazards
 from tests.programs.marks import marks_in
 from tests.programs.meddlers import Meddlers
@@ -70,14 +70,14 @@ def programs(seed: int, batch: int, count: int, only: str = "") -> list[Node]:
     return [tree for tree in trees if not only or tree.at == f"h{batch}-{only}"]
 
 
-def scene_of(over: Over) -> Scene:
+def facts_of(over: Over) -> Facts:
     people = over.people
     assert isinstance(people, Meddlers)
-    return Scene(
+    return Facts(
         over.left,
-        over.place.url,
+        over.scene.url,
         over.trees,
-        marks_in(over.place.folder),
+        marks_in(over.scene.folder),
         over.ledger,
         cancelled=frozenset(people.cancelled),
         paused=frozenset(people.paused),
@@ -92,14 +92,14 @@ def batch_of(
     seed: str,
     plan: Plan,
     *,
-    see: Callable[[Scene], object] = id,
+    see: Callable[[Facts], object] = id,
 ) -> Batch:
     def check(over: Over, batch: Batch) -> Findings:
-        scene = scene_of(over)
+        facts = facts_of(over)
         assert isinstance(over.people, Meddlers)
-        batch.met = {**over.people.met, **hits(scene)}
-        see(scene)
-        return check_hazards(scene)
+        batch.met = {**over.people.met, **hits(facts)}
+        see(facts)
+        return check_hazards(facts)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LEDGER, str(folder / "ledger.jsonl"))  # people read it too
@@ -117,11 +117,11 @@ def test_a_seed_always_grows_the_same_hazards() -> None:
 
 @pytest.mark.postgres
 def test_cancelled_and_broken_programs_end_as_they_must(tmp_path: Path, forkserver: ForkServer) -> None:
-    scenes: list[Scene] = []
-    batch = batch_of(tmp_path, forkserver, programs(1, 0, 25), "1/0", replace(CALM, most_s=10), see=scenes.append)
+    seen: list[Facts] = []
+    batch = batch_of(tmp_path, forkserver, programs(1, 0, 25), "1/0", replace(CALM, most_s=10), see=seen.append)
     batch.assert_well()
     assert batch.met["cancelled while undoing"]
-    notices_what_is_wrong(scenes[0])
+    notices_what_is_wrong(seen[0])
 
 
 @pytest.mark.prove
@@ -133,12 +133,12 @@ def test_cancelled_and_broken_programs_of_killed_workers_end_as_they_must(
     assert batch.kills >= 3
 
 
-def notices_what_is_wrong(scene: Scene) -> None:
+def notices_what_is_wrong(facts: Facts) -> None:
     """The checks see it if something is undone not at all, twice or too early, or is done twice, or does not end."""
-    runs = scene.left.runs
+    runs = facts.left.runs
 
     def wrong(run_id: str, said: str) -> bool:
-        return any(said in each for each in check_hazards(scene).wrong.get(run_id, ()))
+        return any(said in each for each in check_hazards(facts).wrong.get(run_id, ()))
 
     undone = [(id, deed) for id, told in runs.items() for deed in told.deeds if deed.what == "undo"]
     assert undone, "something was undone"

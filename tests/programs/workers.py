@@ -44,13 +44,13 @@ class Process:
 class Workers:
     """Some workers on one store, each replaced at once when it dies."""
 
-    def __init__(self, place: Scene, *, lease_s: float, count: int = 3) -> None:
-        self._place = place
+    def __init__(self, scene: Scene, *, lease_s: float, count: int = 3) -> None:
+        self._scene = scene
         self._count = count
         self.lease_s = lease_s
         self.alive: list[Process] = []
         self.all: list[Process] = []
-        self._aims = place.folder / "aims"
+        self._aims = scene.folder / "aims"
         self._aims.mkdir()
         self.kills = 0
         self.aimed = 0  #: kills and stops at a chosen place
@@ -71,10 +71,10 @@ class Workers:
         self._watching.cancel()
         with suppress(asyncio.CancelledError):
             await self._watching
-        self._place.__exit__(kind, error, traceback)
+        self._scene.__exit__(kind, error, traceback)
 
     def _start(self) -> None:
-        process = Process(self._place.worker(concurrency=CONCURRENCY), now_us())
+        process = Process(self._scene.worker(concurrency=CONCURRENCY), now_us())
         self._hit_file(process).unlink(missing_ok=True)  # of a former process with this pid
         self.alive.append(process)
         self.all.append(process)

@@ -31,7 +31,8 @@ POSTGRES = {
     "text that is no JSON ends a statement: what it was is read, and summed in Python": "family_rows",
     "the bell is NOTIFY; SQLite's is a file": "notify notify_within",
     "workers live as long as their sessions' locks; SQLite's lock files": """
-        database_clock drop_lock let_go lives lock_holder move_worker ping take_lock""",
+        database_clock drop_lock let_go lock_holder move_worker ping take_lock
+        worker_signs""",
     "the server, its settings and who may create in its schemas": "creators durability server_facts",
     "migrations of a schema that others may be using": "create_schema has_schema lock_migrating",
 }

@@ -80,7 +80,7 @@ def test_a_writer_killed_anywhere_again_and_again(sort: str, request: pytest.Fix
 
 
 class Streaming(Scene):
-    """A place whose agents write, and wait at gates."""
+    """A scene whose agents write, and wait at gates."""
 
     def __init__(self, folder: Path, forkserver: ForkServer) -> None:
         super().__init__(folder, forkserver)
@@ -96,21 +96,21 @@ class Streaming(Scene):
 
 @pytest.mark.postgres
 def test_a_zombie_writes_nothing_that_anybody_reads(tmp_path: Path, forkserver: ForkServer) -> None:
-    async def story(place: Streaming) -> None:
-        async with place:
-            run = await place.app.start(agents.teller(20, 0.01, "gate", 10))
-            old = place.worker(lease_s=1.0)
-            await eventually(place.stands_at("gate", old))
+    async def story(scene: Streaming) -> None:
+        async with scene:
+            run = await scene.app.start(agents.teller(20, 0.01, "gate", 10))
+            old = scene.worker(lease_s=1.0)
+            await eventually(scene.stands_at("gate", old))
             await eventually(lambda: _last_is(run, 10))
-            await place.stop(old)
-            new = place.worker()
-            await eventually(place.stands_at("gate", new))
+            await scene.stop(old)
+            new = scene.worker()
+            await eventually(scene.stands_at("gate", new))
             await eventually(lambda: _last_is(run, 12))  # the reset, and what it goes on from
-            place.let(old, "gate")
+            scene.let(old, "gate")
             old.go_on()
-            await place.lost(old, run)
+            await scene.lost(old, run)
             assert await _last_is(run, 12)
-            place.let(new, "gate")
+            scene.let(new, "gate")
             assert await until(run, "done") == "done"
             found = [event async for event in run.stream(offset=0)]
             assert [event.number for event in found] == list(range(1, 24))
@@ -132,19 +132,19 @@ def readers_see_it_all(
 ) -> None:
     """A writer that is killed twice, and readers that come and go at random offsets, in this process and others."""
 
-    async def story(place: Streaming) -> None:
+    async def story(scene: Streaming) -> None:
         chance = random.Random(7)
-        async with place:
-            run = await place.app.start(agents.teller(chunks, every_s))
+        async with scene:
+            run = await scene.app.start(agents.teller(chunks, every_s))
             at = {process: chance.randrange(chunks // 2) for process in range(processes)}
             outside = [
                 forkserver.start(
                     agents.read_from,
-                    log=place.log,
-                    url=place.url,
+                    log=scene.log,
+                    url=scene.url,
                     run_id=run.id,
                     offset=offset,
-                    path=str(place.folder / f"{process}.json"),
+                    path=str(scene.folder / f"{process}.json"),
                 )
                 for process, offset in at.items()
             ]
@@ -154,10 +154,10 @@ def readers_see_it_all(
 
             here = [asyncio.create_task(read(chance.randrange(chunks // 2))) for _ in range(readers - processes)]
             for kill in range(2):
-                worker = place.worker()
+                worker = scene.worker()
                 await _reaches(run, chunks * (kill + 1) // 3)
                 worker.kill()
-            place.worker()
+            scene.worker()
             result = await run.result()
             whole = [event async for event in run.stream(offset=0)]
             assert text_of(whole) == result == "".join(f"{number} " for number in range(chunks))
@@ -167,8 +167,8 @@ def readers_see_it_all(
                 assert found == whole[offset:]
             wanted_outside = [[event.number, event.kind, event.text, event.key, event.attempt] for event in whole]
             for process, reader in enumerate(outside):
-                assert reader.wait(60) == 0, place.log.read_text()
-                got = json.loads((place.folder / f"{process}.json").read_text())
+                assert reader.wait(60) == 0, scene.log.read_text()
+                got = json.loads((scene.folder / f"{process}.json").read_text())
                 assert got == wanted_outside[at[process] :]
 
     asyncio.run(story(Streaming(tmp_path, forkserver)))

@@ -88,7 +88,7 @@ def test_a_chat_killed_anywhere_again_and_again(sort: str, request: pytest.Fixtu
 
 
 class Talking(Scene):
-    """A place whose agents speak."""
+    """A scene whose agents speak."""
 
     def __init__(self, folder: Path, forkserver: ForkServer) -> None:
         super().__init__(folder, forkserver)
@@ -97,17 +97,17 @@ class Talking(Scene):
 
 @pytest.mark.postgres
 def test_a_zombie_says_nothing_that_anybody_hears(tmp_path: Path, forkserver: ForkServer) -> None:
-    async def story(place: Talking) -> None:
-        async with place:
-            run = await place.app.start(agents.talker("me", 6), thread_id="t")
-            memory = place.app.thread("t", str)
-            old = place.worker(fault="effect.after_intent:stop@4", lease_s=1.0)
+    async def story(scene: Talking) -> None:
+        async with scene:
+            run = await scene.app.start(agents.talker("me", 6), thread_id="t")
+            memory = scene.app.thread("t", str)
+            old = scene.worker(fault="effect.after_intent:stop@4", lease_s=1.0)
             await old.wait_stopped()
             assert await memory.recent() == ["me 0", "me 1", "me 2"]
-            place.worker()
+            scene.worker()
             assert await run.result() == [1, 2, 3, 4, 5, 6]
             old.go_on()  # it is in the middle of saying the fourth
-            await place.lost(old, run)
+            await scene.lost(old, run)
             assert await memory.recent() == [f"me {number}" for number in range(6)]
 
     asyncio.run(story(Talking(tmp_path, forkserver)))
@@ -118,13 +118,13 @@ def speakers_are_killed(
 ) -> None:
     """Workers with runs that all speak in one thread, killed and replaced."""
 
-    async def story(place: Talking) -> None:
+    async def story(scene: Talking) -> None:
         chance = random.Random(3)
-        async with place:
+        async with scene:
             started = [
-                await place.app.start(agents.talker(f"r{number}", each), thread_id="t") for number in range(runs)
+                await scene.app.start(agents.talker(f"r{number}", each), thread_id="t") for number in range(runs)
             ]
-            alive: list[Forked] = [place.worker(concurrency=max(1, runs // workers)) for _ in range(workers)]
+            alive: list[Forked] = [scene.worker(concurrency=max(1, runs // workers)) for _ in range(workers)]
             store = started[0]._store
             for kill in range(kills):
 
@@ -135,14 +135,14 @@ def speakers_are_killed(
                 await eventually(is_far, timeout=600)
                 victim = alive.pop(chance.randrange(len(alive)))
                 victim.kill()
-                alive.append(place.worker(concurrency=max(1, runs // workers)))
+                alive.append(scene.worker(concurrency=max(1, runs // workers)))
             numbers = await asyncio.wait_for(asyncio.gather(*(run.result() for run in started)), 900)
             said = [message async for message in everything(store, ThreadId("t"))]
             assert [message.number for message in said] == list(range(1, runs * each + 1))
             assert len({message.body for message in said}) == runs * each
             for number, own in enumerate(numbers):
                 assert [said[place - 1].body for place in own] == [f'"r{number} {n}"' for n in range(each)]
-            async with place.client() as other:
+            async with scene.client() as other:
                 assert await other.thread("t", str).since(0) == [message.body[1:-1] for message in said]
 
     asyncio.run(story(Talking(tmp_path, forkserver)))

@@ -61,7 +61,7 @@ async def pause(run: hf.Run[Any]) -> None:
     await run.resume()
 
 
-class Lives:
+class PrefixLives:
     """Lives of one program: the whole one, and those that begin with a part of its journal."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, databases: Databases | None = None) -> None:
@@ -99,7 +99,7 @@ class Lives:
                     return await run.result(timeout=60)
 
         result = asyncio.run(go())
-        return result, list(dict.fromkeys(World(folder).acts()))
+        return result, list(dict.fromkeys(World(folder).deeds()))
 
     def again(self, name: str, seq: int, deed: Deed = nothing) -> list[Outcome]:
         """The lives that begin with so many records: an effect that was under way has happened, or has not."""
@@ -122,7 +122,7 @@ class Lives:
         return found
 
 
-def check_each(lives: Lives, name: str, deed: Deed = nothing) -> None:
+def check_each(lives: PrefixLives, name: str, deed: Deed = nothing) -> None:
     expected = lives.first(name)
     row, records = read_run(str(lives.whole), RUN)
     assert row.turn >= 2
@@ -137,7 +137,7 @@ def check_each(lives: Lives, name: str, deed: Deed = nothing) -> None:
 def test_a_run_goes_on_after_each_record_as_if_it_had_never_stopped(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_each(Lives(tmp_path, monkeypatch), name)
+    check_each(PrefixLives(tmp_path, monkeypatch), name)
 
 
 @pytest.mark.prove
@@ -146,15 +146,15 @@ def test_a_run_goes_on_after_each_record_as_if_it_had_never_stopped(
 def test_so_it_does_on_postgresql(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_databases: Databases
 ) -> None:
-    check_each(Lives(tmp_path, monkeypatch, postgres_databases), name)
+    check_each(PrefixLives(tmp_path, monkeypatch, postgres_databases), name)
 
 
 # what people do to it, wherever it is; the head of a turn too
 
 
 @pytest.fixture
-def lives(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Lives:
-    return Lives(
+def lives(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> PrefixLives:
+    return PrefixLives(
         tmp_path, monkeypatch, request.getfixturevalue("postgres_databases") if store == "postgresql" else None
     )
 
@@ -163,14 +163,14 @@ def lives(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: 
 @pytest.mark.timeout(0)
 @STORES
 @pytest.mark.parametrize("deed", [interrupt, pause])
-def test_who_interrupts_or_pauses_it_changes_nothing(deed: Deed, lives: Lives) -> None:
+def test_who_interrupts_or_pauses_it_changes_nothing(deed: Deed, lives: PrefixLives) -> None:
     check_each(lives, "is told", deed)
 
 
 @pytest.mark.prove
 @pytest.mark.timeout(0)
 @STORES
-def test_who_cancels_it_has_it_clean_up_once(lives: Lives) -> None:
+def test_who_cancels_it_has_it_clean_up_once(lives: PrefixLives) -> None:
     _, whole = lives.first("is told")
     for seq in range(2, len(read_run(str(lives.whole), RUN)[1])):
         for result, acts in lives.again("is told", seq, lambda run: run.cancel()):
@@ -198,7 +198,7 @@ CODE: dict[str, list[int]] = {
 
 
 @pytest.fixture
-def begun(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> Lives:
+def begun(lives: PrefixLives, monkeypatch: pytest.MonkeyPatch) -> PrefixLives:
     """The old code has come to its second turn."""
 
     async def begin() -> None:
@@ -226,7 +226,7 @@ def first_turn(records: list[Record]) -> int:
 @pytest.mark.timeout(0)
 @STORES
 @pytest.mark.parametrize("code", CODE)
-def test_other_code_goes_on_after_each_record_as_if_it_had_never_stopped(code: str, begun: Lives) -> None:
+def test_other_code_goes_on_after_each_record_as_if_it_had_never_stopped(code: str, begun: PrefixLives) -> None:
     old = read_run(str(begun.whole), RUN)[1]
     call = changed(code)(0)
     expected = begun.live(str(begun.whole), begun.whole.parent, call, WORDS)
@@ -243,7 +243,7 @@ def test_other_code_goes_on_after_each_record_as_if_it_had_never_stopped(code: s
 @pytest.mark.timeout(0)
 @STORES
 @pytest.mark.parametrize("code", ["effect moved", "effect added", "not migrated"])
-def test_other_code_that_does_not_fit_blocks_after_each_record_and_does_nothing(code: str, begun: Lives) -> None:
+def test_other_code_that_does_not_fit_blocks_after_each_record_and_does_nothing(code: str, begun: PrefixLives) -> None:
     old = read_run(str(begun.whole), RUN)[1]
     for seq in range(first_turn(old), len(old) + 1):
         for result, acts in begun.anew(changed(code)(0), WORDS, seq):

@@ -41,7 +41,7 @@ def drive(url: str, run_id: str) -> None:
 
 def posts(*expected: object) -> Callable[[Life], None]:
     def check(life: Life) -> None:
-        acts = World(life.folder).acts()
+        acts = World(life.folder).deeds()
         assert [value for what, value, _ in acts if what == "post"] == list(expected)
         assert len({key for what, _, key in acts if what == "post"}) == len(expected), "a key of its own each"
 

@@ -13,7 +13,7 @@ from tests.forkserver import ForkServer
 from tests.stores import forkserver
 from tests.waiting.scene import Scene
 
-__all__ = ["forkserver", "place", "postgres_databases"]
+__all__ = ["forkserver", "postgres_databases", "scene"]
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +25,6 @@ def postgres_databases(postgres_databases: Databases) -> Databases:
 
 
 @pytest.fixture
-def place(tmp_path: Path, forkserver: ForkServer) -> Iterator[Scene]:
-    with Scene(tmp_path, forkserver) as place:
-        yield place
+def scene(tmp_path: Path, forkserver: ForkServer) -> Iterator[Scene]:
+    with Scene(tmp_path, forkserver) as scene:
+        yield scene

@@ -29,8 +29,8 @@ TRIES = 3
 
 
 @dataclass
-class Lives:
-    """What came of them."""
+class KilledLives:
+    """What came of a run that was killed in many lives, at another point in each."""
 
     end: Any = None  #: what the drive returned when nobody was killed
     killed_at: list[str] = field(default_factory=list)
@@ -56,13 +56,13 @@ def names(trace: Path) -> list[str]:
 
 def live(
     folder: Path, forkserver: ForkServer, drive: Drive, *, only: Sequence[str] = ("*",), most: int = 1000
-) -> Lives:
+) -> KilledLives:
     """Drive a run once without a fault, then once for each crash point that its worker passed, killed there.
 
     `only` picks points by name or pattern, `most` of them evenly. Fails if a life comes to another end, or if nobody
     can be killed at a point. Where it is passed less often than before, as commits are, the last time is taken.
     """
-    lives = Lives()
+    lives = KilledLives()
 
     async def all_of_them() -> None:
         trace = folder / "trace"
@@ -79,20 +79,20 @@ def live(
                 trace = folder / f"trace-{number}-{again}"
                 async with at_once:
                     # In a thread: a database takes a while to make, and nobody is to be late in the other lives.
-                    place = await asyncio.to_thread(Scene, folder / f"life-{number}-{again}", forkserver)
-                    is_killed = await killed(place, f"{name}:kill@{at}", trace)
+                    scene = await asyncio.to_thread(Scene, folder / f"life-{number}-{again}", forkserver)
+                    is_killed = await killed(scene, f"{name}:kill@{at}", trace)
                 if is_killed or len(lives.problems) > before:
                     return
                 at = min(at, names(trace).count(name) or at)
             lives.problems.append(f"killed at {point}: nobody was, in {TRIES} lives, where the undisturbed one came")
 
-        async def killed(place: Scene, fault: str, trace: Path) -> bool:
+        async def killed(scene: Scene, fault: str, trace: Path) -> bool:
             point = fault.replace(":kill", "")
             deaths: list[str] = []
             try:
-                end = await one_life(place, drive, fault=fault, trace=trace, on_kill=deaths.append)
+                end = await one_life(scene, drive, fault=fault, trace=trace, on_kill=deaths.append)
             except Exception:
-                log = place.log.read_text()[-2000:] if place.log.exists() else ""
+                log = scene.log.read_text()[-2000:] if scene.log.exists() else ""
                 lives.problems.append(f"killed at {point}: {traceback.format_exc()[-1500:]}\n{log}")
                 return True
             if end != lives.end:
@@ -108,7 +108,7 @@ def live(
 
 
 async def one_life(
-    place: Scene,
+    scene: Scene,
     drive: Drive,
     *,
     fault: str,
@@ -116,18 +116,18 @@ async def one_life(
     on_kill: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Drive a run whose first worker has a fault; it is replaced when it dies."""
-    with place:
-        first = place.worker(fault=fault, trace=trace)
+    with scene:
+        first = scene.worker(fault=fault, trace=trace)
         replaced: list[Forked] = []
 
         async def replace() -> None:
             assert await first.wait_dead(LONGEST_S) == -9
-            replaced.append(place.worker())
+            replaced.append(scene.worker())
 
         replacing = asyncio.create_task(replace())
         try:
-            async with asyncio.timeout(LONGEST_S), place.client() as app:
-                end = await drive(place, app)
+            async with asyncio.timeout(LONGEST_S), scene.client() as app:
+                end = await drive(scene, app)
         finally:
             replacing.cancel()
             await asyncio.wait({replacing})

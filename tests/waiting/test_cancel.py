@@ -179,14 +179,14 @@ def test_code_that_swallows_its_cancellation_is_stopped(agent: hf.Agent[[], Any]
 
 
 @pytest.mark.prove  # it is given some seconds first
-def test_a_worker_with_code_that_does_not_stop_stops(place: Scene) -> None:
+def test_a_worker_with_code_that_does_not_stop_stops(scene: Scene) -> None:
     """The run is over, and the process ends when it is told to."""
 
     async def run() -> None:
-        async with place.client() as app:
-            worker = place.worker()
+        async with scene.client() as app:
+            worker = scene.worker()
             run = await app.start(agents.stubborn(), id="r")
-            await eventually(lambda: place.done("look"))
+            await eventually(lambda: scene.done("look"))
             assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
             other = await app.start(agents.nap(0))
@@ -200,71 +200,71 @@ def test_a_worker_with_code_that_does_not_stop_stops(place: Scene) -> None:
 # clean-up
 
 
-def test_clean_up_with_durable_calls_runs_to_its_end(place: Scene) -> None:
+def test_clean_up_with_durable_calls_runs_to_its_end(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            place.worker()
+        async with scene.client() as app:
+            scene.worker()
             run = await app.start(agents.tidy(), id="r")
-            await eventually(lambda: place.done("dawdle"))
+            await eventually(lambda: scene.done("dawdle"))
             assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
-            assert place.done("post") == [1, 2]
-            assert place.done("look")[-1] == 4
+            assert scene.done("post") == [1, 2]
+            assert scene.done("look")[-1] == 4
 
     asyncio.run(run())
 
 
-def test_a_saga_is_undone_when_the_run_is_cancelled(place: Scene) -> None:
+def test_a_saga_is_undone_when_the_run_is_cancelled(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            with place.working():
+        async with scene.client() as app:
+            with scene.working():
                 run = await app.start(agents.busy_trip(), id="running")
-                await eventually(lambda: place.done("dawdle"))
+                await eventually(lambda: scene.done("dawdle"))
                 assert await run.cancel(timeout=60) == "cancelled"
                 assert await run.status() == "cancelled"
-                assert place.done("unbook") == ["flight"]
+                assert scene.done("unbook") == ["flight"]
                 parked = await app.start(agents.trip(1), id="parked")
                 await until(parked, "waiting")
             # Nobody works: it is not over before it is undone, and whoever comes does that.
             assert await parked.cancel(timeout=0.1) in ("queued", "waiting", "cancelled")
             assert await parked.status() == "queued"
-            assert place.done("unbook") == ["flight"]
-            place.worker()
+            assert scene.done("unbook") == ["flight"]
+            scene.worker()
             await until(parked, "cancelled")
-            assert place.done("unbook") == ["flight", "hotel", "flight"]
+            assert scene.done("unbook") == ["flight", "hotel", "flight"]
 
     asyncio.run(run())
 
 
-def test_a_paused_saga_is_undone_as_well(place: Scene) -> None:
+def test_a_paused_saga_is_undone_as_well(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            place.worker()
+        async with scene.client() as app:
+            scene.worker()
             run = await app.start(agents.trip(1), id="r")
             await until(run, "waiting")
             await run.pause()
             assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
-            assert place.done("unbook") == ["hotel", "flight"]
+            assert scene.done("unbook") == ["hotel", "flight"]
 
     asyncio.run(run())
 
 
-async def cancel_trip(place: Scene, app: hf.Holdfast) -> object:
+async def cancel_trip(scene: Scene, app: hf.Holdfast) -> object:
     run = await app.start(agents.trip(1), id="r")
-    await eventually(lambda: place.done("book") == ["flight", "hotel"])
+    await eventually(lambda: scene.done("book") == ["flight", "hotel"])
     await run.cancel(timeout=60)
     await until(run, "cancelled")
-    return place.done("book"), list(dict.fromkeys(place.done("unbook")))
+    return scene.done("book"), list(dict.fromkeys(scene.done("unbook")))
 
 
-async def cancel_tidy(place: Scene, app: hf.Holdfast) -> object:
+async def cancel_tidy(scene: Scene, app: hf.Holdfast) -> object:
     run = await app.start(agents.tidy(), id="r")
-    await eventually(lambda: place.done("dawdle"))
+    await eventually(lambda: scene.done("dawdle"))
     await noted(run, "dawdle")  # what is on disk: one of which nothing is, is cancelled before it begins anew
     await run.cancel(timeout=60)
     await until(run, "cancelled")
-    return place.done("post"), set(place.done("look"))
+    return scene.done("post"), set(scene.done("look"))
 
 
 def test_undoing_goes_on_after_a_crash_in_its_middle(tmp_path: Path, forkserver: ForkServer) -> None:
@@ -292,60 +292,60 @@ def test_cancelling_survives_a_kill_at_every_point(drive: Any, tmp_path: Path, f
 
 
 @pytest.mark.parametrize("state", ["waiting", "sleeping", "queued", "paused"])
-def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, place: Scene) -> None:
+def test_what_nobody_executes_and_has_nothing_to_undo_ends_at_once(state: str, scene: Scene) -> None:
     """No worker is alive."""
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             call: hf.Call[Any] = agents.collect(1) if state == "waiting" else agents.nap(3600)
             run = await app.start(call, id="r", paused=state == "paused")
             if state in ("waiting", "sleeping"):
-                with place.working():
+                with scene.working():
                     await until(run, state)
             assert await run.status() == state
             assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
-            place.worker()
+            scene.worker()
             await others_are_done(app)
             assert await run.status() == "cancelled"
-            assert place.done() == ([1] if state == "sleeping" else [])
+            assert scene.done() == ([1] if state == "sleeping" else [])
 
     asyncio.run(run())
 
 
 @pytest.mark.postgres
-def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(place: Scene) -> None:
+def test_a_run_whose_worker_died_is_cancelled_by_the_next_one(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            with place.working():
+        async with scene.client() as app:
+            with scene.working():
                 run = await app.start(agents.tidy(), id="r")
-                await eventually(lambda: place.done("dawdle"))
+                await eventually(lambda: scene.done("dawdle"))
                 await noted(run, "look", times=3)  # on disk: when it is replayed, it is in the middle of its work
             await run.cancel(timeout=0.1)
-            place.worker()
+            scene.worker()
             await until(run, "cancelled")
-            assert place.done("post") == [1, 2], "its clean-up ran"
+            assert scene.done("post") == [1, 2], "its clean-up ran"
 
     asyncio.run(run())
 
 
-async def gambled(place: Scene, app: hf.Holdfast) -> hf.Run[Any]:
+async def gambled(scene: Scene, app: hf.Holdfast) -> hf.Run[Any]:
     """A run whose worker died in an effect, and which is in doubt with the next one."""
-    with place.working():
+    with scene.working():
         run = await app.start(agents.gambles(), id="r")
-        await eventually(lambda: place.done("risky"))
-    place.worker()
+        await eventually(lambda: scene.done("risky"))
+    scene.worker()
     await until(run, "in_doubt")
     return run
 
 
-def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: Scene) -> None:
+def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            run = await gambled(place, app)
+        async with scene.client() as app:
+            run = await gambled(scene, app)
             assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
-            assert place.done("risky") == [1]
+            assert scene.done("risky") == [1]
             assert await app.in_doubt() == []
             told = " ".join(f"{item.name} {item.detail}" for item in await run.history())
             assert "left in doubt" in told or "risky" in told
@@ -353,12 +353,12 @@ def test_a_run_in_doubt_can_be_cancelled_and_says_what_is_left_in_doubt(place: S
     asyncio.run(run())
 
 
-def test_a_verdict_on_a_run_that_ends_meanwhile_comes_too_late(place: Scene) -> None:
+def test_a_verdict_on_a_run_that_ends_meanwhile_comes_too_late(scene: Scene) -> None:
     """It ends after the person's process has looked at it, and before that stores the verdict."""
 
     async def run() -> None:
-        async with place.client() as app:
-            run = await gambled(place, app)
+        async with scene.client() as app:
+            run = await gambled(scene, app)
             (doubt,) = await run.in_doubt()
             store = app._store
             send = store.send
@@ -375,15 +375,15 @@ def test_a_verdict_on_a_run_that_ends_meanwhile_comes_too_late(place: Scene) -> 
     asyncio.run(run())
 
 
-def test_a_run_is_reached_while_others_wait_for_a_full_queue(place: Scene) -> None:
+def test_a_run_is_reached_while_others_wait_for_a_full_queue(scene: Scene) -> None:
     """Who looks for runs to take up, and gets none, hears all the same what came for those under way."""
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             await app.queue("lane", concurrency=3)
-            place.worker()
+            scene.worker()
             under_way = [await app.start(agents.counting(1, 600), queue="lane") for _ in range(3)]
-            await eventually(lambda: place.done("dawdle") == [600] * 3)
+            await eventually(lambda: scene.done("dawdle") == [600] * 3)
             for _ in range(3):
                 await app.start(agents.counting(1, 600), queue="lane")
             other = await app.start(agents.nap(0))
@@ -397,32 +397,32 @@ def test_a_run_is_reached_while_others_wait_for_a_full_queue(place: Scene) -> No
 
 
 @pytest.mark.postgres
-def test_children_follow_whatever_they_do(place: Scene) -> None:
+def test_children_follow_whatever_they_do(scene: Scene) -> None:
     """Awaited and started, parked, running here and elsewhere."""
 
     async def run() -> None:
-        async with place.client() as app:
-            place.worker()
-            place.worker()
+        async with scene.client() as app:
+            scene.worker()
+            scene.worker()
             run = await app.start(agents.family(600), id="r")
-            await eventually(lambda: len(place.done("dawdle")) == 3)
+            await eventually(lambda: len(scene.done("dawdle")) == 3)
             assert await run.cancel(timeout=60) == "cancelled"
             assert await run.status() == "cancelled"
             children = [info for info in await app.runs() if info.parent_id == "r"]
             assert len(children) == 5
             for child in children:
                 await until(app.get(child.id), "cancelled")
-            assert place.done("dawdled") == []
+            assert scene.done("dawdled") == []
 
     asyncio.run(run())
 
 
-def test_children_of_a_parked_run_follow_without_a_worker(place: Scene) -> None:
+def test_children_of_a_parked_run_follow_without_a_worker(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.family(3600), id="r")
-            with place.working():
-                await eventually(lambda: len(place.done("dawdle")) == 3)
+            with scene.working():
+                await eventually(lambda: len(scene.done("dawdle")) == 3)
             assert await run.cancel(kill=True) == "cancelled"
             assert {info.status for info in await app.runs()} == {"cancelled"}
 
@@ -432,48 +432,48 @@ def test_children_of_a_parked_run_follow_without_a_worker(place: Scene) -> None:
 # kill
 
 
-def test_kill_ends_a_run_whose_code_blocks_its_worker(place: Scene) -> None:
+def test_kill_ends_a_run_whose_code_blocks_its_worker(scene: Scene) -> None:
     """Final at once; what its code does afterwards is refused."""
 
     async def run() -> None:
-        async with place.client() as app:
-            worker = place.worker()
+        async with scene.client() as app:
+            worker = scene.worker()
             run = await app.start(agents.blocks(), id="r")
-            await eventually(lambda: place.done("post") == [1])
+            await eventually(lambda: scene.done("post") == [1])
             assert await run.cancel(kill=True, by="ada") == "cancelled"
             records = await app._store.records(run.id)
-            place.open_gate()
+            scene.open_gate()
             await others_are_done(app)  # the worker itself goes on
             assert worker.code is None
             worker.send(signal.SIGTERM)
             assert await worker.wait_dead() == 0
             assert await run.status() == "cancelled"
             assert await app._store.records(run.id) == records
-            assert place.done("post") == [1], "no effect begins after the end"
+            assert scene.done("post") == [1], "no effect begins after the end"
 
     asyncio.run(run())
 
 
-def test_kill_ends_a_run_whose_worker_stands_still(place: Scene) -> None:
+def test_kill_ends_a_run_whose_worker_stands_still(scene: Scene) -> None:
     """The zombie wakes up, and all it writes is refused."""
 
     async def run() -> None:
-        async with place.client() as app:
-            worker = place.worker()
+        async with scene.client() as app:
+            worker = scene.worker()
             run = await app.start(agents.lingers(), id="r")
-            await eventually(lambda: place.done("dawdle"))
-            await place.stop_at_rest(worker)
+            await eventually(lambda: scene.done("dawdle"))
+            await scene.stop_at_rest(worker)
             assert await run.cancel(kill=True) == "cancelled"
             records = await app._store.records(run.id)
-            place.open_gate()
+            scene.open_gate()
             worker.go_on()
             await others_are_done(app)
             worker.send(signal.SIGTERM)
             assert await worker.wait_dead() == 0
             assert await run.status() == "cancelled"
             assert await app._store.records(run.id) == records
-            assert len(place.done("linger")) <= 1, "no more than a body that was about to begin"
-            assert place.done("post") == []
+            assert len(scene.done("linger")) <= 1, "no more than a body that was about to begin"
+            assert scene.done("post") == []
 
     asyncio.run(run())
 

@@ -325,45 +325,45 @@ def test_a_run_that_has_ended_takes_none(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_handler_can_cancel_the_run(place: Scene) -> None:
+def test_the_handler_can_cancel_the_run(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            place.worker()
+        async with scene.client() as app:
+            scene.worker()
             run = await app.start(agents.writes(500), id="r")
-            await eventually(lambda: len(place.done("look")) >= 3)
+            await eventually(lambda: len(scene.done("look")) >= 3)
             with suppress(hf.RunFinished):  # its reply may come before that, or not at all
                 assert (await run.interrupt("cancel", timeout=60)).startswith("cancel")
             await until(run, "cancelled")
-            assert place.done("post").count(1000) == 1
+            assert scene.done("post").count(1000) == 1
 
     asyncio.run(run())
 
 
-def test_an_interrupt_of_a_run_whose_worker_is_down_is_handled_by_the_next(place: Scene) -> None:
+def test_an_interrupt_of_a_run_whose_worker_is_down_is_handled_by_the_next(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            with place.working():
+        async with scene.client() as app:
+            with scene.working():
                 run = await app.start(agents.writes(5), id="r")
-                await eventually(lambda: len(place.done("look")) >= 2)
+                await eventually(lambda: len(scene.done("look")) >= 2)
             reply = asyncio.create_task(run.interrupt("hello", timeout=60))
             await eventually(lambda: app._store.mail(run.id, after=0))
-            place.worker()
+            scene.worker()
             assert (await reply).startswith("hello: ")
-            place.open_gate()
+            scene.open_gate()
             assert await run.result(timeout=60) == [0, 10, 20, 30, 40]
-            posts = place.done("post")
+            posts = scene.done("post")
             assert sorted(posts) == [0, 1, 2, 3, 4, 1000]
 
     asyncio.run(run())
 
 
-async def interrupt_twice(place: Scene, app: hf.Holdfast) -> object:
+async def interrupt_twice(scene: Scene, app: hf.Holdfast) -> object:
     run = await app.start(agents.writes(15), id="r")
-    await eventually(lambda: place.done("look"))
+    await eventually(lambda: scene.done("look"))
     replies = [await run.interrupt("first", timeout=15), await run.interrupt("second", timeout=60)]
-    place.open_gate()
+    scene.open_gate()
     result = await run.result(timeout=60)
-    posts = place.done("post")
+    posts = scene.done("post")
     # How far the main line was is not the same in every life.
     return [r.partition(":")[0] + r.rpartition(",")[2] for r in replies], result, sorted(posts)
 
@@ -380,19 +380,19 @@ def test_handlers_survive_a_kill_at_every_point(tmp_path: Path, forkserver: Fork
     print(live(tmp_path, forkserver, interrupt_twice))
 
 
-def test_a_reply_is_the_same_after_a_crash(place: Scene) -> None:
+def test_a_reply_is_the_same_after_a_crash(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            with place.working():
+        async with scene.client() as app:
+            with scene.working():
                 run = await app.start(agents.writes(30), id="r")
-                await eventually(lambda: len(place.done("look")) >= 3)
+                await eventually(lambda: len(scene.done("look")) >= 3)
                 replies = [await run.interrupt(f"{n}", timeout=60) for n in range(3)]
-            place.open_gate()
-            place.worker()
+            scene.open_gate()
+            scene.worker()
             assert await run.result(timeout=60) == [n * 10 for n in range(30)]
             told = [item for item in await run.history() if item.name == "hf:interrupt.end"]
             assert len(told) == 3
             assert len(set(replies)) == 3
-            assert place.done("post").count(1000) == 3
+            assert scene.done("post").count(1000) == 3
 
     asyncio.run(run())

@@ -14,8 +14,8 @@ from tests.waiting.scene import Scene
 
 
 def test_a_life_in_which_nobody_was_killed_is_reported(tmp_path: Path, forkserver: ForkServer) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
-        count = 1 if place.folder.name == "undisturbed" else 0
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
+        count = 1 if scene.folder.name == "undisturbed" else 0
         run = await app.start(agents.collect(count), id="r")
         if count:  # the other one may be over by now
             await run.send("number", 1)
@@ -31,7 +31,7 @@ def test_a_life_in_which_nobody_was_killed_is_reported(tmp_path: Path, forkserve
 def test_a_point_that_is_passed_after_the_end_is_one_where_somebody_dies(
     tmp_path: Path, forkserver: ForkServer
 ) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         return await (await app.start(agents.collect(0), id="r")).result(timeout=60)
 
     assert live(tmp_path, forkserver, drive, only=("finish.after",)).killed_at == ["finish.after"]

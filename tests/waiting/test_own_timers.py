@@ -206,18 +206,18 @@ async def _noted(app: hf.Holdfast, run: hf.Run[Any], name: str) -> list[Record]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, forkserver: ForkServer) -> Scene:
+def scene(tmp_path: Path, forkserver: ForkServer) -> Scene:
     return Scene(tmp_path, forkserver, agents=own.__name__, settings={"sweep_s": 0.1})
 
 
 @pytest.mark.parametrize("how", ["killed", "told to go", "paused"])
-def test_a_timer_that_begins_anew_is_reported_once(place: Scene, how: str) -> None:
+def test_a_timer_that_begins_anew_is_reported_once(scene: Scene, how: str) -> None:
     async def _logged() -> str:
-        return place.log.read_text()
+        return scene.log.read_text()
 
     async def main() -> None:
-        async with place.client() as app:
-            worker = place.worker()
+        async with scene.client() as app:
+            worker = scene.worker()
             run = await app.start(own.hangs(3600), id="anew")
             await noted(run, "hf:receive.go", timeout_s=60)
             for times in (1, 2):
@@ -228,7 +228,7 @@ def test_a_timer_that_begins_anew_is_reported_once(place: Scene, how: str) -> No
                 else:
                     worker.send(signal.SIGKILL if how == "killed" else signal.SIGTERM)
                     worker.wait(60)
-                    worker = place.worker()
+                    worker = scene.worker()
                 await seen(_logged, lambda log: log.count("run.own_timer") >= times, timeout_s=60, what=str)  # noqa: B023
             await noted(run, "own timer", timeout_s=60)
             (note,) = await _noted(app, run, "own timer")
@@ -237,7 +237,7 @@ def test_a_timer_that_begins_anew_is_reported_once(place: Scene, how: str) -> No
             assert await run.result(timeout=60) == "went"
             assert len(await _noted(app, run, "own timer")) == 1
 
-    with place:
+    with scene:
         asyncio.run(main())
 
 

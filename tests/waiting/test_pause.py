@@ -44,28 +44,28 @@ async def epoch_of(app: hf.Holdfast, run: hf.Run[Any]) -> int:
 
 
 @pytest.mark.postgres
-def test_a_running_run_stops_after_the_body_under_way(place: Scene) -> None:
+def test_a_running_run_stops_after_the_body_under_way(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            place.worker()
+        async with scene.client() as app:
+            scene.worker()
             run = await app.start(agents.counting(3, 600), id="r")
-            await eventually(lambda: place.done("dawdle") == [600])
+            await eventually(lambda: scene.done("dawdle") == [600])
             assert await run.pause(by="ada", note="lunch") == "paused"
             await noted(run, "paused")
             assert await run.status() == "running"
-            place.open_gate()
+            scene.open_gate()
             await until(run, "paused")
-            assert place.done("dawdled") == [600], "the body came to its end"
+            assert scene.done("dawdled") == [600], "the body came to its end"
             records = await app._store.records(run.id)
             assert any(r.kind == Kind.done and r.name == "dawdle" for r in records), "and its outcome is recorded"
             await others_are_done(app)
-            assert place.done("dawdle") == [600]
+            assert scene.done("dawdle") == [600]
             info = await run.info()
             assert info.reason is not None
             assert info.reason["why"] == "paused"
             await run.resume(by="bob")
             assert await run.result(timeout=60) == 3
-            assert place.done("dawdle") == [600] * 3
+            assert scene.done("dawdle") == [600] * 3
             told = [item.detail for item in await run.history() if item.name == "paused"]
             assert len(told) == 2
             assert "ada" in told[0]
@@ -141,16 +141,16 @@ def test_what_came_while_it_was_paused_is_found_on_resume(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
-def test_a_queued_run_and_one_that_is_started_paused_wait_until_they_are_resumed(place: Scene) -> None:
+def test_a_queued_run_and_one_that_is_started_paused_wait_until_they_are_resumed(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             queued = await app.start(agents.nap(0), id="queued")
             born = await app.start(agents.nap(0), id="born", paused=True)
             assert (await queued.status(), await born.status()) == ("queued", "paused")
             assert await queued.pause() == "paused"
-            place.worker()
+            scene.worker()
             await others_are_done(app)
-            assert place.done() == []
+            assert scene.done() == []
             assert (await queued.status(), await born.status()) == ("paused", "paused")
             await queued.resume()
             await born.resume()
@@ -200,39 +200,39 @@ def test_a_run_that_has_ended_cannot_be_paused_and_says_so(tmp_path: Path) -> No
     asyncio.run(run())
 
 
-def test_a_paused_run_stays_paused_when_its_worker_dies(place: Scene) -> None:
+def test_a_paused_run_stays_paused_when_its_worker_dies(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            worker = place.worker()
+        async with scene.client() as app:
+            worker = scene.worker()
             run = await app.start(agents.counting(2, 600), id="r")
-            await eventually(lambda: place.done("dawdle") == [600])
+            await eventually(lambda: scene.done("dawdle") == [600])
             await run.pause()
             await noted(run, "paused")
             worker.kill()  # in the middle of the body that the pause waits for
-            assert place.done("dawdled") == []
-            place.worker()
+            assert scene.done("dawdled") == []
+            scene.worker()
             await until(run, "paused")
-            assert place.done("dawdle") == [600], "whoever took it over did not begin anything"
-            place.open_gate()
+            assert scene.done("dawdle") == [600], "whoever took it over did not begin anything"
+            scene.open_gate()
             await run.resume()
             assert await run.result(timeout=60) == 2
 
     asyncio.run(run())
 
 
-def test_a_pause_that_its_owner_never_saw_holds_as_well(place: Scene) -> None:
+def test_a_pause_that_its_owner_never_saw_holds_as_well(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            worker = place.worker()
+        async with scene.client() as app:
+            worker = scene.worker()
             run = await app.start(agents.counting(2, 600), id="r")
-            await eventually(lambda: place.done("dawdle") == [600])
-            await place.stop_at_rest(worker)
+            await eventually(lambda: scene.done("dawdle") == [600])
+            await scene.stop_at_rest(worker)
             assert await run.pause() == "paused"
             worker.kill()
-            place.worker()
+            scene.worker()
             await until(run, "paused")
-            assert place.done("dawdle") == [600]
-            place.open_gate()
+            assert scene.done("dawdle") == [600]
+            scene.open_gate()
             await run.resume()
             assert await run.result(timeout=60) == 2
 
@@ -267,17 +267,17 @@ def test_pause_and_resume_in_quick_succession_lose_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("state", ["running", "waiting"])
-def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: str, place: Scene) -> None:
+def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: str, scene: Scene) -> None:
 
     async def run() -> None:
-        async with place.client() as app, place.client() as other:
+        async with scene.client() as app, scene.client() as other:
             for _ in range(2):
-                place.worker()
+                scene.worker()
             call: hf.Call[Any] = agents.counting(2, 600) if state == "running" else agents.collect(1)
             run = await app.start(call, id="r")
             await until(run, state)
             if state == "running":
-                await eventually(lambda: place.done("dawdle"))
+                await eventually(lambda: scene.done("dawdle"))
             epoch = await epoch_of(app, run)
             handles = [client.get("r") for client in (app, other) for _ in range(10)]
             done = await asyncio.gather(*(handle.resume() for handle in handles))
@@ -286,29 +286,29 @@ def test_resuming_a_live_run_twenty_times_at_once_starts_nothing_twice(state: st
                 await until(run, "waiting")
                 await run.send("number", 1)
                 assert await run.result(timeout=60) == [1]
-                assert place.done("post") == [1]
+                assert scene.done("post") == [1]
             else:
-                place.open_gate()
+                scene.open_gate()
                 assert await run.result(timeout=60) == 2
                 assert await epoch_of(app, run) == epoch
-                assert place.done("dawdle") == [600, 600]
-                assert place.done("post") == [2]
+                assert scene.done("dawdle") == [600, 600]
+                assert scene.done("post") == [2]
 
     asyncio.run(run())
 
 
 @pytest.mark.postgres
-def test_resuming_a_paused_run_twenty_times_at_once_makes_one_execution(place: Scene) -> None:
+def test_resuming_a_paused_run_twenty_times_at_once_makes_one_execution(scene: Scene) -> None:
 
     async def run() -> None:
-        async with place.client() as app, place.client() as other:
+        async with scene.client() as app, scene.client() as other:
             for _ in range(2):
-                place.worker()
+                scene.worker()
             run = await app.start(agents.nap(0), id="r", paused=True)
             handles = [client.get("r") for client in (app, other) for _ in range(10)]
             await asyncio.gather(*(handle.resume() for handle in handles))
             assert await run.result(timeout=60) == "awake"
-            assert place.done() == [1, 2]
+            assert scene.done() == [1, 2]
             records = await app._store.records(run.id)
             assert sum(r.kind == Kind.claimed for r in records) == 1
 
@@ -359,34 +359,34 @@ def test_a_run_paused_for_two_weeks_goes_on_with_new_code(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
-def test_a_worker_with_a_clock_two_weeks_ahead_resumes_it(place: Scene) -> None:
+def test_a_worker_with_a_clock_two_weeks_ahead_resumes_it(scene: Scene) -> None:
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.nap(3600), id="r")
-            with place.working():
+            with scene.working():
                 await until(run, "sleeping")
             await run.pause()
-            with place.working(shift_s=14 * 86_400):
+            with scene.working(shift_s=14 * 86_400):
                 await others_are_done(app)
                 assert await run.status() == "paused"
                 await run.resume()
                 assert await run.result(timeout=60) == "awake"
-            assert place.done() == [1, 2]
+            assert scene.done() == [1, 2]
 
     asyncio.run(run())
 
 
-def test_a_run_whose_owner_is_dead_can_be_paused_without_another_one(place: Scene) -> None:
+def test_a_run_whose_owner_is_dead_can_be_paused_without_another_one(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
-            worker = place.worker()
+        async with scene.client() as app:
+            worker = scene.worker()
             run = await app.start(agents.counting(2, 600), id="r")
-            await eventually(lambda: place.done("dawdle") == [600])
+            await eventually(lambda: scene.done("dawdle") == [600])
             worker.kill()
             assert await run.pause() == "paused"
-            place.open_gate()
-            place.worker()
+            scene.open_gate()
+            scene.worker()
             await until(run, "paused")
             await others_are_done(app)
             assert await run.status() == "paused"

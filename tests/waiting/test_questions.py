@@ -355,13 +355,13 @@ def test_an_answer_at_the_due_time_counts_or_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(place: Scene) -> None:
+def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(scene: Scene) -> None:
     """Whatever the person is told is what the agent gets."""
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.brief(0.3), id="r")
-            with place.working():
+            with scene.working():
                 (question,) = await asked(run, only_open=False)  # it is late already where the machine is slow
             due_at = question.due_at
             assert due_at is not None
@@ -371,7 +371,7 @@ def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(pl
                 expected = "True"
             except hf.AlreadyDecided:
                 expected = "late"
-            place.worker()
+            scene.worker()
             assert await run.result(timeout=60) == expected
             (after,) = await run.questions(only_open=False)
             assert after.state == ("answered" if expected == "True" else "expired")
@@ -382,27 +382,27 @@ def test_an_answer_after_the_due_time_while_nobody_works_counts_or_is_refused(pl
 # several, and again and again
 
 
-def test_several_can_be_open_at_once_and_are_answered_in_any_order(place: Scene) -> None:
+def test_several_can_be_open_at_once_and_are_answered_in_any_order(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.several(), id="r")
-            with place.working():
+            with scene.working():
                 questions = {q.prompt: q for q in await asked(run, 3)}
                 await until(run, "waiting")
                 assert len({q.id for q in questions.values()}) == 3
                 await questions["Question 2?"].answer(False, by="ada")
-                await eventually(lambda: place.done("post") == [2])
-            with place.working():
+                await eventually(lambda: scene.done("post") == [2])
+            with scene.working():
                 await questions["Question 0?"].answer(True, by="bob")
-                await eventually(lambda: place.done("post") == [2, 0])
+                await eventually(lambda: scene.done("post") == [2, 0])
                 await questions["Question 1?"].answer(True, by="cyd")
                 assert await run.result(timeout=60) == ["0 True bob", "1 True cyd", "2 False ada"]
-            assert place.done("post") == [2, 0, 1]
+            assert scene.done("post") == [2, 0, 1]
 
     asyncio.run(run())
 
 
-async def answer_rounds(place: Scene, app: hf.Holdfast, rounds: int) -> object:
+async def answer_rounds(scene: Scene, app: hf.Holdfast, rounds: int) -> object:
     run = await app.start(agents.review(rounds), id="r")
     seen: dict[str, str] = {}
     while len(seen) < rounds:
@@ -412,30 +412,30 @@ async def answer_rounds(place: Scene, app: hf.Holdfast, rounds: int) -> object:
                 await question.answer(f"{question.draft}+")
         await asyncio.sleep(0.005)
     result = await run.result(timeout=60)
-    rings = place.done("ring")
+    rings = scene.done("ring")
     assert sorted(rings) == sorted(seen), "each is told of once"
-    return result, place.done("post"), len(seen)
+    return result, scene.done("post"), len(seen)
 
 
-def test_five_rounds_of_review_with_a_crash_in_each(place: Scene) -> None:
+def test_five_rounds_of_review_with_a_crash_in_each(scene: Scene) -> None:
     """Earlier answers are replayed, effects are not repeated, and each question has an id of its own."""
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.review(5), id="r")
             ids: list[str] = []
             for n in range(5):
-                with place.working():
+                with scene.working():
                     (question,) = await asked(run)
                     assert question.prompt.startswith(f"Round {n}:")
                     assert question.draft == "draft" + "+" * n
                     ids.append(question.id)
                     await until(run, "waiting")
                 await question.answer(f"{question.draft}+")
-            place.worker()
+            scene.worker()
             assert await run.result(timeout=60) == ["draft" + "+" * (n + 1) for n in range(5)]
-            assert place.done("post") == [0, 1, 2, 3, 4]
-            assert place.done("ring") == ids
+            assert scene.done("post") == [0, 1, 2, 3, 4]
+            assert scene.done("ring") == ids
             assert len(set(ids)) == 5
 
     asyncio.run(run())
@@ -444,8 +444,8 @@ def test_five_rounds_of_review_with_a_crash_in_each(place: Scene) -> None:
 def test_review_survives_a_kill_at_any_point(tmp_path: Path, forkserver: ForkServer) -> None:
     """`notify=` tells of each question once."""
 
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
-        return await answer_rounds(place, app, 2)
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
+        return await answer_rounds(scene, app, 2)
 
     only = ("question.after_commit", "effect.after_intent@1", "effect.after_body@1")
     lives = live(tmp_path, forkserver, drive, only=only)
@@ -454,8 +454,8 @@ def test_review_survives_a_kill_at_any_point(tmp_path: Path, forkserver: ForkSer
 
 @pytest.mark.prove
 def test_review_survives_a_kill_at_every_point(tmp_path: Path, forkserver: ForkServer) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
-        return await answer_rounds(place, app, 3)
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
+        return await answer_rounds(scene, app, 3)
 
     print(live(tmp_path, forkserver, drive))
 
@@ -463,19 +463,19 @@ def test_review_survives_a_kill_at_every_point(tmp_path: Path, forkserver: ForkS
 # what is shown, and questions that nobody waits for
 
 
-def test_what_was_seen_is_what_is_decided(place: Scene) -> None:
+def test_what_was_seen_is_what_is_decided(scene: Scene) -> None:
     """The run is resumed by a process that shows something else: the answer to what was shown before is refused."""
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.shows(), id="r")
-            with place.working(env={"TEXT": "pay 10"}):
+            with scene.working(env={"TEXT": "pay 10"}):
                 (seen,) = await asked(run)
                 await until(run, "waiting")
             await run.pause()
             await run.send("wake", 1)
             await run.resume()
-            with place.working(env={"TEXT": "pay 1000"}):
+            with scene.working(env={"TEXT": "pay 1000"}):
                 await noted(run, "unstable")
                 (now,) = await asked(run)
                 async with asyncio.timeout(60):

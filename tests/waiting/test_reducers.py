@@ -96,7 +96,7 @@ def test_a_function_of_something_else_is_no_reducer() -> None:
 
 
 def test_its_state_survives_a_kill_at_any_point(tmp_path: Path, forkserver: ForkServer) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.total(100), id="r")
         await run.send("event", 1)
         await run.send("event", 2)

@@ -18,15 +18,15 @@ from tests.workers import asked, until
 ONLY = ("send.*", "effect.after_body", "event.*")
 
 
-async def send(place: Scene, app: hf.Holdfast) -> object:
+async def send(scene: Scene, app: hf.Holdfast) -> object:
     receiver = await app.start(agents.collect(3), id="receiver")
     sender = await app.start(agents.talks("receiver", 3), id="sender")
     result = await sender.result(timeout=60), await receiver.result(timeout=60)
     mails = [m for m in await app._store.mail(receiver.id, after=0) if m.kind == "signal"]
-    return result, len(mails), place.done("post")
+    return result, len(mails), scene.done("post")
 
 
-async def emit(place: Scene, app: hf.Holdfast) -> object:
+async def emit(scene: Scene, app: hf.Holdfast) -> object:
     receivers = [await app.start(agents.collect(2), id=f"receiver{n}") for n in range(2)]
     for receiver in receivers:
         await until(receiver, "waiting")
@@ -37,16 +37,16 @@ async def emit(place: Scene, app: hf.Holdfast) -> object:
     return got, mails
 
 
-async def cancel(place: Scene, app: hf.Holdfast) -> object:
+async def cancel(scene: Scene, app: hf.Holdfast) -> object:
     target = await app.start(agents.trip(1), id="target")
     await until(target, "waiting")
     canceller = await app.start(agents.cancels("target"), id="canceller")
     await canceller.result(timeout=60)
     await until(target, "cancelled")
-    return await target.status(), list(dict.fromkeys(place.done("unbook")))
+    return await target.status(), list(dict.fromkeys(scene.done("unbook")))
 
 
-async def answer(place: Scene, app: hf.Holdfast) -> object:
+async def answer(scene: Scene, app: hf.Holdfast) -> object:
     target = await app.start(agents.shows(), id="target")
     await asked(target)
     answerer = await app.start(agents.answers("target"), id="answerer")
@@ -84,7 +84,7 @@ def test_what_a_run_does_to_others_survives_a_kill_at_every_point(
 
 
 def test_a_run_that_talks_to_itself_survives_a_kill(tmp_path: Path, forkserver: ForkServer) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         return await (await app.start(agents.talks_to_itself(), id="r")).result(timeout=60)
 
     lives = live(tmp_path, forkserver, drive, only=("send.after_commit", "effect.after_body"), most=3)

@@ -46,15 +46,15 @@ def test_a_retry_does_anew_what_the_cancellation_cut_off(tmp_path: Path) -> None
     asyncio.run(run())
 
 
-def test_what_was_undone_is_not_taken_for_done_by_a_retry(place: Scene) -> None:
+def test_what_was_undone_is_not_taken_for_done_by_a_retry(scene: Scene) -> None:
     async def run() -> None:
-        async with hf.connect(place.url, agents=[agents.trip]) as app:
-            os.environ[FOLDER] = str(place.folder)
+        async with hf.connect(scene.url, agents=[agents.trip]) as app:
+            os.environ[FOLDER] = str(scene.folder)
             try:
                 run = await app.start(agents.trip(1), id="r")
                 await until(run, "waiting")
                 assert await run.cancel(timeout=60) == "cancelled"
-                assert place.done("unbook") == ["hotel", "flight"]
+                assert scene.done("unbook") == ["hotel", "flight"]
                 with pytest.raises(hf.UsageError, match="took back what it had done"):
                     await run.retry()
                 assert await run.status() == "cancelled"

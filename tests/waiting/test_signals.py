@@ -56,45 +56,45 @@ def test_one_that_is_sent_before_anybody_waits_is_delivered(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_those_that_are_sent_before_any_worker_lives_are_delivered_in_order(place: Scene) -> None:
+def test_those_that_are_sent_before_any_worker_lives_are_delivered_in_order(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.collect(5), id="r")
             for n in range(5):
                 assert await run.send("number", n)
-            place.worker()
+            scene.worker()
             assert await run.result(timeout=60) == [0, 1, 2, 3, 4]
-            assert place.done("post") == [0, 1, 2, 3, 4]
+            assert scene.done("post") == [0, 1, 2, 3, 4]
 
     asyncio.run(run())
 
 
-def test_those_that_are_sent_while_the_worker_is_down_are_delivered(place: Scene) -> None:
+def test_those_that_are_sent_while_the_worker_is_down_are_delivered(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.collect(3), id="r")
-            with place.working():
+            with scene.working():
                 await run.send("number", 1)
-                await eventually(lambda: place.done("post") == [1])
+                await eventually(lambda: scene.done("post") == [1])
                 await until(run, "waiting")
             await run.send("number", 2)
-            with place.working():
-                await eventually(lambda: place.done("post") == [1, 2])
+            with scene.working():
+                await eventually(lambda: scene.done("post") == [1, 2])
             await run.send("number", 3)
-            place.worker()
+            scene.worker()
             assert await run.result(timeout=60) == [1, 2, 3]
-            assert place.done("post") == [1, 2, 3]
+            assert scene.done("post") == [1, 2, 3]
 
     asyncio.run(run())
 
 
 @pytest.mark.postgres
-def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(place: Scene) -> None:
+def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(scene: Scene) -> None:
     """The process stands still after it has looked for mail and before it gives the run up."""
 
     async def run() -> None:
-        async with place.client() as app:
-            worker = place.worker(fault="park.before:stop@1", sweep_s=3600)  # nobody finds it later
+        async with scene.client() as app:
+            worker = scene.worker(fault="park.before:stop@1", sweep_s=3600)  # nobody finds it later
             run = await app.start(agents.collect(1), id="r")
             await worker.wait_stopped()
             assert await run.send("number", 5)
@@ -105,18 +105,18 @@ def test_one_that_comes_between_the_look_and_the_sleep_is_delivered_at_once(plac
     asyncio.run(run())
 
 
-def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Scene) -> None:
+def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(scene: Scene) -> None:
     """Its former owner stands still and cannot hear the bell; whoever else works finds it by looking."""
 
     async def run() -> None:
-        async with place.client() as app:
-            worker = place.worker(fault="park.after:stop@1")
+        async with scene.client() as app:
+            worker = scene.worker(fault="park.after:stop@1")
             run = await app.start(agents.collect(1), id="r")
             await worker.wait_stopped()
             assert await run.status() == "waiting"
             assert await run.send("number", 5)
             assert await run.status() == "queued"
-            place.worker()
+            scene.worker()
             assert await run.result(timeout=60) == [5]
             worker.go_on()
 
@@ -124,15 +124,15 @@ def test_one_that_comes_right_after_the_run_was_given_up_wakes_it(place: Scene) 
 
 
 @pytest.mark.sqlite_alone("its bell is a file")
-def test_one_is_delivered_when_the_bell_is_gone(place: Scene) -> None:
+def test_one_is_delivered_when_the_bell_is_gone(scene: Scene) -> None:
     """Nobody is told of it; it is found by looking."""
 
     async def run() -> None:
-        async with place.client() as app:
-            place.worker()
+        async with scene.client() as app:
+            scene.worker()
             run = await app.start(agents.collect(2), id="r")
             await until(run, "waiting")
-            bells = list(place.folder.rglob("bell"))
+            bells = list(scene.folder.rglob("bell"))
             assert bells
             for bell in bells:
                 bell.unlink()
@@ -216,16 +216,16 @@ def test_one_that_is_sent_twice_is_delivered_once(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_an_acknowledgement_that_was_lost_can_be_asked_for_again(place: Scene) -> None:
+def test_an_acknowledgement_that_was_lost_can_be_asked_for_again(scene: Scene) -> None:
     """The sender dies after its signal was stored and before it heard of it; its retry changes nothing."""
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             receiver = await app.start(agents.collect(2), id="r")
-            sender = place.worker(fault="send.after_commit:kill@1")
+            sender = scene.worker(fault="send.after_commit:kill@1")
             talking = await app.start(agents.talks("r", 2), id="s")
             assert await sender.wait_dead() == -9
-            place.worker()
+            scene.worker()
             assert await receiver.result(timeout=60) == [0, 1]
             assert len(await talking.result(timeout=60)) == 2
             mails = [m for m in await app._store.mail(receiver.id, after=0) if m.kind == "signal"]
@@ -377,7 +377,7 @@ def test_both_messages_of_a_race_are_delivered_one_after_the_other(is_early: boo
 
 
 def test_both_messages_of_a_race_are_delivered_whatever_crashes(tmp_path: Path, forkserver: ForkServer) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.chooses(4), id="r", paused=True)
         for n in range(2):
             await run.send("number", n)
@@ -390,17 +390,17 @@ def test_both_messages_of_a_race_are_delivered_whatever_crashes(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("commit", [1, 2, 3])
-def test_a_message_and_a_timeout_that_were_both_decided_leave_the_message(commit: int, place: Scene) -> None:
+def test_a_message_and_a_timeout_that_were_both_decided_leave_the_message(commit: int, scene: Scene) -> None:
     """It came in time, nobody worked, and whoever finds both of them dies after a commit."""
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.second_chance(), id="r")
-            with place.working():
+            with scene.working():
                 await until(run, "waiting")
             await run.send("number", 7)
-            place.worker(shift_s=61, fault=f"append.after_commit:kill@{commit}")
-            place.worker(shift_s=61)
+            scene.worker(shift_s=61, fault=f"append.after_commit:kill@{commit}")
+            scene.worker(shift_s=61)
             assert (await run.result(timeout=60))[1] == 7
 
     asyncio.run(run())
@@ -498,28 +498,28 @@ def test_a_signal_to_a_paused_run_is_kept(tmp_path: Path) -> None:
 def test_signals_survive_a_kill_at_any_point(tmp_path: Path, forkserver: ForkServer) -> None:
     """Every one is received once and in order, whatever dies."""
 
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.collect(3), id="r")
         await run.send("number", 0)
-        await eventually(lambda: 0 in place.done("post"))
+        await eventually(lambda: 0 in scene.done("post"))
         await until(run, "waiting")
         await run.send("number", 1)
         await run.send("number", 2)
-        return await run.result(timeout=60), place.done("post")
+        return await run.result(timeout=60), scene.done("post")
 
     lives = live(tmp_path, forkserver, drive, only=("append.after_commit", "park.*", "claim.after_commit"), most=4)
     assert lives.end == ([0, 1, 2], [0, 1, 2])
 
 
-async def send_much(place: Scene, app: hf.Holdfast) -> object:
+async def send_much(scene: Scene, app: hf.Holdfast) -> object:
     run = await app.start(agents.reads(2), id="r")
     for n in range(2):
         await run.send("word", "word " * 4000, dedup=f"{n}")
         (question,) = await asked(run)
         assert len(await run.interrupt(question.draft, timeout=60)) == 40_000
         await question.answer(question.draft + "!")
-        await eventually(lambda: len(place.done("post")) > n)  # noqa: B023 - it is awaited here
-    return await run.result(timeout=60), place.done("post")
+        await eventually(lambda: len(scene.done("post")) > n)  # noqa: B023 - it is awaited here
+    return await run.result(timeout=60), scene.done("post")
 
 
 def test_large_values_survive_a_kill_as_well(tmp_path: Path, forkserver: ForkServer) -> None:
@@ -565,7 +565,7 @@ def test_a_run_that_is_given_up_in_a_block_with_clean_up_is_woken_at_once(
 @pytest.mark.prove
 @pytest.mark.parametrize("what", ["collect", "chooses"])
 def test_signals_survive_a_kill_at_every_point(what: str, tmp_path: Path, forkserver: ForkServer) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         call: hf.Call[Any] = agents.collect(4) if what == "collect" else agents.chooses(4)
         run = await app.start(call, id="r")
         for n in range(2):
@@ -575,7 +575,7 @@ def test_signals_survive_a_kill_at_every_point(what: str, tmp_path: Path, forkse
                 await run.send("word", f"{n}")
         if what == "collect":
             await asyncio.gather(run.send("number", 2), run.send("number", 3))
-        return sorted(map(str, await run.result(timeout=60))), sorted(place.done("post"))
+        return sorted(map(str, await run.result(timeout=60))), sorted(scene.done("post"))
 
     print(live(tmp_path, forkserver, drive))
 

@@ -121,43 +121,43 @@ def test_outside_of_a_run_and_inside_a_body_it_is_an_ordinary_sleep(tmp_path: Pa
     assert not any("sleep" in name for name in asyncio.run(run()))
 
 
-def test_after_kill_9_in_the_middle_only_the_rest_is_slept(place: Scene) -> None:
+def test_after_kill_9_in_the_middle_only_the_rest_is_slept(scene: Scene) -> None:
     """Half an hour later another process takes it up."""
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.nap(3600), id="r")
-            with place.working():
+            with scene.working():
                 await until(run, "sleeping")
             await run.pause()
             await run.send("nothing", 1)
             await run.resume()  # somebody takes it up, because of its mail, and dies
-            assert await place.worker(fault="park.before:kill@1").wait_dead() == -9
+            assert await scene.worker(fault="park.before:kill@1").wait_dead() == -9
             assert await run.status() == "running"
-            with place.working(shift_s=1800):
+            with scene.working(shift_s=1800):
                 await until(run, "sleeping")
             began = record_of(await app._store.records(run.id), Kind.started, "hf:sleep").at
             row = await app._store.run(run.id)
             assert row is not None
             assert row.wake_at is not None
             assert abs(row.wake_at - began - 3600e6) < 900e6, "a sleep that began anew would end at 5400 s"
-            with place.working(shift_s=3600):
+            with scene.working(shift_s=3600):
                 assert await run.result(timeout=60) == "awake"
             ended = record_of(await app._store.records(run.id), Kind.done, "hf:sleep").at
             assert ended >= row.wake_at
-            assert place.done() == [1, 2]
+            assert scene.done() == [1, 2]
 
     asyncio.run(run())
 
 
-def test_what_was_recorded_as_due_does_not_move_however_often_the_run_is_taken_up(place: Scene) -> None:
+def test_what_was_recorded_as_due_does_not_move_however_often_the_run_is_taken_up(scene: Scene) -> None:
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.nap(3600), id="r")
             dues = set()
             for _ in range(3):
-                with place.working():
+                with scene.working():
                     await until(run, "sleeping")
                     row = await app._store.run(run.id)
                     assert row is not None
@@ -177,36 +177,36 @@ def test_what_was_recorded_as_due_does_not_move_however_often_the_run_is_taken_u
     asyncio.run(run())
 
 
-def test_what_became_due_while_nobody_worked_happens_once(place: Scene) -> None:
+def test_what_became_due_while_nobody_worked_happens_once(scene: Scene) -> None:
 
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.nap(7200), id="r")
-            with place.working():
+            with scene.working():
                 await until(run, "sleeping")
             for _ in range(2):  # two workers, and both find it due
-                place.worker(shift_s=3 * 3600)
+                scene.worker(shift_s=3 * 3600)
             assert await run.result(timeout=60) == "awake"
             records = await app._store.records(run.id)
             late = (
                 record_of(records, Kind.done, "hf:sleep").at - record_of(records, Kind.started, "hf:sleep").at - 7.2e9
             )
             assert 3600e6 - 60e6 < late < 3600e6 + 60e6, "how late it was can be read from the journal"
-            assert place.done() == [1, 2]
+            assert scene.done() == [1, 2]
 
     asyncio.run(run())
 
 
-def test_a_worker_whose_clock_is_behind_does_not_wake_it_early(place: Scene) -> None:
+def test_a_worker_whose_clock_is_behind_does_not_wake_it_early(scene: Scene) -> None:
     async def run() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             run = await app.start(agents.nap(3600), id="r")
-            with place.working():
+            with scene.working():
                 await until(run, "sleeping")
-            with place.working(shift_s=-7200):
+            with scene.working(shift_s=-7200):
                 await others_are_done(app)
                 assert await run.status() == "sleeping"
-            with place.working(shift_s=3601):
+            with scene.working(shift_s=3601):
                 assert await run.result(timeout=60) == "awake"
 
     asyncio.run(run())
@@ -220,11 +220,11 @@ DECISIONS = ("append.before_commit@2", "append.after_commit@2")
 def test_a_timeout_that_was_decided_stays_decided(what: str, tmp_path: Path, forkserver: ForkServer) -> None:
     """Killed between the decision and its outcome, before it and after it."""
 
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.impatient(what), id="r")
         result = await run.result(timeout=60)
         questions = await run.questions(only_open=False)  # none, if the time was over before it was stored
-        return result, place.done("post"), all(q.state == "withdrawn" for q in questions)
+        return result, scene.done("post"), all(q.state == "withdrawn" for q in questions)
 
     lives = live(tmp_path, forkserver, drive, only=DECISIONS)
     assert lives.end[0] == "late"
@@ -248,9 +248,9 @@ def test_a_timeout_whose_block_has_ended_is_not_decided_any_more(tmp_path: Path)
 
 
 def test_a_wait_that_expired_stays_expired(tmp_path: Path, forkserver: ForkServer) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.expecting(), id="r")
-        return await run.result(timeout=60), place.done("post")
+        return await run.result(timeout=60), scene.done("post")
 
     lives = live(tmp_path, forkserver, drive, only=(*DECISIONS, "question.before_commit@2", "question.after_commit@2"))
     assert lives.end == ("receive ask", [2])
@@ -260,9 +260,9 @@ def test_a_wait_that_expired_stays_expired(tmp_path: Path, forkserver: ForkServe
 @pytest.mark.prove
 @pytest.mark.parametrize("what", ["receive", "sleep", "step", "ask", "own"])
 def test_timeouts_survive_every_crash_point(what: str, tmp_path: Path, forkserver: ForkServer) -> None:
-    async def drive(place: Scene, app: hf.Holdfast) -> object:
+    async def drive(scene: Scene, app: hf.Holdfast) -> object:
         run = await app.start(agents.expecting() if what == "own" else agents.impatient(what), id="r")
-        return await run.result(timeout=60), place.done("post")
+        return await run.result(timeout=60), scene.done("post")
 
     print(live(tmp_path, forkserver, drive))
 

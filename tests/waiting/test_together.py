@@ -54,16 +54,16 @@ async def meddle(run: hf.Run[object], chance: random.Random, replies: list[int])
                 replies.append(number)
 
 
-async def live_together(place: Scene, *, runs: int, kills: int, seed: int) -> None:
+async def live_together(scene: Scene, *, runs: int, kills: int, seed: int) -> None:
     chance = random.Random(seed)
-    workers = [place.worker(), place.worker()]
+    workers = [scene.worker(), scene.worker()]
 
     async def kill_some() -> None:
         for _ in range(kills):
             await asyncio.sleep(chance.uniform(0.1, 0.5))
             index = chance.randrange(2)
             workers[index].kill()
-            workers[index] = place.worker()
+            workers[index] = scene.worker()
 
     async def one(app: hf.Holdfast, n: int) -> None:
         run = await app.start(agents.medley(LINES, ROUNDS), id=f"r{n}")
@@ -79,17 +79,17 @@ async def live_together(place: Scene, *, runs: int, kills: int, seed: int) -> No
             raise
         await asyncio.gather(*acting)
         assert result == agents.medley_result(LINES, ROUNDS), f"run r{n}"
-        marks = Counter(mark for mark in place.done("mark") if mark.startswith(f"r{n} "))
+        marks = Counter(mark for mark in scene.done("mark") if mark.startswith(f"r{n} "))
         wanted = {f"r{n} {line}.{i}" for line in range(LINES) for i in range(ROUNDS)}
         assert set(marks) >= wanted | {f"r{n} aside {number}" for number in replies}
         assert set(marks.values()) == {1}, f"run r{n}: {marks}"
 
-    async with place.client() as app:
+    async with scene.client() as app:
         await asyncio.gather(kill_some(), *(one(app, n) for n in range(runs)))
 
 
-def test_runs_come_to_their_end_whatever_people_and_kills_do_to_them(place: Scene) -> None:
-    asyncio.run(live_together(place, runs=3, kills=4, seed=1))
+def test_runs_come_to_their_end_whatever_people_and_kills_do_to_them(scene: Scene) -> None:
+    asyncio.run(live_together(scene, runs=3, kills=4, seed=1))
 
 
 @pytest.mark.prove
@@ -100,5 +100,5 @@ def test_many_runs_come_to_their_end_whatever_people_and_kills_do_to_them(
 ) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     print(f"SEED={seed} python -m pytest -m prove {Path(__file__).name}")
-    with Scene(tmp_path, forkserver) as place:
-        asyncio.run(live_together(place, runs=12, kills=25, seed=seed))
+    with Scene(tmp_path, forkserver) as scene:
+        asyncio.run(live_together(scene, runs=12, kills=25, seed=seed))

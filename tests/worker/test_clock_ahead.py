@@ -73,7 +73,7 @@ class Scene:
 
 
 @pytest.fixture
-def place(forkserver: ForkServer, tmp_path: Path) -> Scene:
+def scene(forkserver: ForkServer, tmp_path: Path) -> Scene:
     return Scene(forkserver, tmp_path)
 
 
@@ -85,23 +85,23 @@ async def each_second(app: hf.Holdfast, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("days", [FAR, -FAR])
-def test_by_a_clock_that_jumps_nothing_is_claimed_and_all_goes_on_when_it_is_put_right(place: Scene, days: int) -> None:
+def test_by_a_clock_that_jumps_nothing_is_claimed_and_all_goes_on_when_it_is_put_right(scene: Scene, days: int) -> None:
     async def main() -> None:
-        async with hf.connect(place.url) as app:
-            worker = place.worker()
+        async with hf.connect(scene.url) as app:
+            worker = scene.worker()
             try:
                 await each_second(app)
                 await app.queue("rated", rate=(2, 1))
                 sleeper = await app.start(jumping.naps())
-                await place.more("ticks")
+                await scene.more("ticks")
                 await eventually(lambda: _is(sleeper, "sleeping"))
                 for turn in (1, 2):
-                    place.set(days)
-                    await place.said("clock.jumped", turn)
+                    scene.set(days)
+                    await scene.said("clock.jumped", turn)
                     runs = [await app.start(jumping.rated()) for _ in range(4)]
-                    place.set(0)
-                    await place.said("clock.put_right", turn)
-                    await place.more("ticks")
+                    scene.set(0)
+                    await scene.said("clock.put_right", turn)
+                    await scene.more("ticks")
                     for run in runs:
                         await run.result(timeout=60)
                 assert await sleeper.status() == "sleeping"
@@ -145,45 +145,45 @@ def test_the_clock_of_a_test_is_no_jump() -> None:
 # what was written
 
 
-def test_what_a_worker_wrote_whose_clock_was_ahead_from_its_start_is_put_right_by_the_next(place: Scene) -> None:
+def test_what_a_worker_wrote_whose_clock_was_ahead_from_its_start_is_put_right_by_the_next(scene: Scene) -> None:
     """Killed with its schedule claimed and its permits taken."""
 
     async def main() -> None:
-        async with hf.connect(place.url) as app:
+        async with hf.connect(scene.url) as app:
             await each_second(app)
             await app.queue("rated", rate=(1, 1))
             first = await app.start(jumping.rated())
-            wrong = place.worker(days=FAR, fault="schedule.before_start:kill@2")
+            wrong = scene.worker(days=FAR, fault="schedule.before_start:kill@2")
             await first.result(timeout=60)
             await wrong.wait_dead()
             (state,) = await app.schedules()
             assert state.last_at is not None
             assert state.last_at.timestamp() > clock.now_us() / 1e6 + (FAR - 1) * 86_400
-            right = place.worker()
+            right = scene.worker()
             try:
-                await place.more("ticks")
+                await scene.more("ticks")
                 for run in [await app.start(jumping.rated()) for _ in range(2)]:
                     await run.result(timeout=60)
-                await place.said("schedule.ahead schedule=s")
-                await place.said("queue.ahead queue=rated")
-                assert place.log.read_text().count("schedule.ahead") == 1
+                await scene.said("schedule.ahead schedule=s")
+                await scene.said("queue.ahead queue=rated")
+                assert scene.log.read_text().count("schedule.ahead") == 1
             finally:
                 right.kill()
 
     asyncio.run(main())
 
 
-def test_a_run_that_was_started_by_a_clock_that_was_ahead_is_taken_up(place: Scene) -> None:
+def test_a_run_that_was_started_by_a_clock_that_was_ahead_is_taken_up(scene: Scene) -> None:
     async def main() -> None:
-        async with hf.connect(place.url) as app:
+        async with hf.connect(scene.url) as app:
             clock.shift_us(FAR * DAY_US)
             run = await app.start(jumping.ticks(), queue="q")
             later = await app.start(jumping.ticks(), queue="q", delay=86_400)
             clock.reset()
-            worker = place.worker()
+            worker = scene.worker()
             try:
                 await run.result(timeout=60)
-                await place.said(f"run.ahead run={run.id}")
+                await scene.said(f"run.ahead run={run.id}")
                 assert await later.status() == "queued"
             finally:
                 worker.kill()
@@ -202,10 +202,10 @@ ACTS: list[Callable[[hf.Holdfast], Any]] = [
 @pytest.mark.parametrize("act", ACTS, ids=["declared again", "another cron", "changed", "resumed"])
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_whoever_acts_on_a_schedule_that_is_ahead_puts_it_right(
-    place: Scene, act: Callable[[hf.Holdfast], Any], is_paused: bool
+    scene: Scene, act: Callable[[hf.Holdfast], Any], is_paused: bool
 ) -> None:
     async def main() -> None:
-        async with hf.connect(place.url) as app:
+        async with hf.connect(scene.url) as app:
             clock.shift_us(FAR * DAY_US)
             await each_second(app)
             clock.shift_us(2_000_000)
@@ -223,9 +223,9 @@ def test_whoever_acts_on_a_schedule_that_is_ahead_puts_it_right(
     asyncio.run(main())
 
 
-def test_a_queue_that_is_declared_resumed_or_held_again_is_put_right(place: Scene) -> None:
+def test_a_queue_that_is_declared_resumed_or_held_again_is_put_right(scene: Scene) -> None:
     async def main() -> None:
-        async with hf.connect(place.url) as app:
+        async with hf.connect(scene.url) as app:
             own = app._here.queues
             await app.queue("q", rate=(3, 60))
             clock.shift_us(FAR * DAY_US)

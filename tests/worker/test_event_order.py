@@ -28,10 +28,10 @@ HOUR_S = 3600
 
 
 @pytest.fixture
-def place(tmp_path: Path, forkserver: ForkServer) -> Iterator[Scene]:
+def scene(tmp_path: Path, forkserver: ForkServer) -> Iterator[Scene]:
     settings = {"sweep_s": 0.1}
-    with Scene(tmp_path / "place", forkserver, agents="tests.worker.listeners", settings=settings) as place:
-        yield place
+    with Scene(tmp_path / "place", forkserver, agents="tests.worker.listeners", settings=settings) as scene:
+        yield scene
     clock.reset()
 
 
@@ -62,20 +62,20 @@ async def emitted(app: hf.Holdfast, url: str, value: int) -> str:
         return await app.emit("happened", value, transaction=mine)
 
 
-def test_a_pause_decides_about_events_that_are_emitted_after_it_and_not_before(place: Scene) -> None:
+def test_a_pause_decides_about_events_that_are_emitted_after_it_and_not_before(scene: Scene) -> None:
     async def main() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             await app.on("happened", told, name="t")
-            await emitted(app, place.url, 1)
+            await emitted(app, scene.url, 1)
             await app.pause_trigger("t")
-            await emitted(app, place.url, 2)
-            with place.working():
+            await emitted(app, scene.url, 2)
+            with scene.working():
                 await eventually(lambda: app.runs(agent="told"))
             await app.resume_trigger("t")
-            await emitted(app, place.url, 3)
+            await emitted(app, scene.url, 3)
             await app.pause_trigger("t")
             await app.resume_trigger("t")
-            with place.working():
+            with scene.working():
                 await eventually(lambda: has_runs(app, 2))
                 assert await heard(app) == [1, 3]
 
@@ -86,39 +86,39 @@ async def has_runs(app: hf.Holdfast, count: int) -> bool:
     return len(await app.runs(agent="told")) >= count
 
 
-def test_a_trigger_that_is_declared_anew_does_not_hear_what_was_emitted_for_the_one_before(place: Scene) -> None:
+def test_a_trigger_that_is_declared_anew_does_not_hear_what_was_emitted_for_the_one_before(scene: Scene) -> None:
     async def main() -> None:
-        async with place.client() as app:
+        async with scene.client() as app:
             await app.on("happened", told, name="t")
-            await emitted(app, place.url, 1)
+            await emitted(app, scene.url, 1)
             await app.remove_trigger("t")
-            await emitted(app, place.url, 2)
+            await emitted(app, scene.url, 2)
             await app.on("happened", told, name="t")
-            await emitted(app, place.url, 3)
+            await emitted(app, scene.url, 3)
             await app.on("other", told, name="t")
             await app.on("happened", told, name="t")
-            await emitted(app, place.url, 4)
-            with place.working():
+            await emitted(app, scene.url, 4)
+            with scene.working():
                 await eventually(lambda: app.runs(agent="told"))
                 assert await heard(app) == [4]
 
     asyncio.run(main())
 
 
-def test_a_clock_that_was_put_back_keeps_no_event_from_triggers_and_runs(place: Scene) -> None:
+def test_a_clock_that_was_put_back_keeps_no_event_from_triggers_and_runs(scene: Scene) -> None:
     async def main() -> None:
         clock.shift_us(HOUR_S * 1_000_000)
-        async with place.client() as app:
+        async with scene.client() as app:
             await app.on("happened", told, name="t")
-        with place.working(shift_s=HOUR_S):
-            async with place.client() as app:
+        with scene.working(shift_s=HOUR_S):
+            async with scene.client() as app:
                 run = await app.start(hears(3), id="hears")
                 await until(run, "waiting")
         clock.reset()
-        async with place.client() as app:
+        async with scene.client() as app:
             await app.emit("happened", 1)
-            await emitted(app, place.url, 2)
-            with place.working():
+            await emitted(app, scene.url, 2)
+            with scene.working():
                 assert await eventually(lambda: has_runs(app, 2))
                 await app.emit("happened", 3)
                 # The worker may be in the middle of telling of the second one when the third comes by another way.
@@ -128,17 +128,17 @@ def test_a_clock_that_was_put_back_keeps_no_event_from_triggers_and_runs(place: 
     asyncio.run(main())
 
 
-def test_an_event_is_no_signal_for_the_runs_that_it_starts_however_far_ahead_their_clocks_are(place: Scene) -> None:
+def test_an_event_is_no_signal_for_the_runs_that_it_starts_however_far_ahead_their_clocks_are(scene: Scene) -> None:
     async def main() -> None:
         clock.shift_us(400 * 24 * HOUR_S * 1_000_000)
-        with place.working(shift_s=400 * 24 * HOUR_S):
-            async with place.client() as app:
+        with scene.working(shift_s=400 * 24 * HOUR_S):
+            async with scene.client() as app:
                 await until(await app.start(hears(2), id="ahead"), "waiting")
         clock.reset()
-        async with place.client() as app:
+        async with scene.client() as app:
             await app.on("happened", hears, name="t")
-            first = await emitted(app, place.url, 1)
-            with place.working():
+            first = await emitted(app, scene.url, 1)
+            with scene.working():
                 started = await eventually(lambda: find(app, f"t:{first}"))
                 await until(started, "waiting")
                 await app.emit("happened", 2)

@@ -262,11 +262,11 @@ def test_a_huge_file_starves_nobody_and_does_not_keep_the_process_from_ending(
 ) -> None:
     async def main() -> None:
         inbox = inbox_of(tmp_path)
-        with Scene(tmp_path / "place", forkserver, agents="tests.worker.inboxes", settings={}) as place:
-            async with place.client() as app:
+        with Scene(tmp_path / "place", forkserver, agents="tests.worker.inboxes", settings={}) as scene:
+            async with scene.client() as app:
                 await app.on(FileChange(str(inbox / "*.txt"), settle=0.05, max_size=None), reads, name="t")
                 sparse(inbox / "huge.txt", HUGE)
-                worker = place.worker()
+                worker = scene.worker()
                 for number in range(3):
                     put(inbox, **{f"small{number}": "a"})
                     await eventually(lambda: is_read(app, number + 1))  # noqa: B023 - it is awaited here

@@ -20,7 +20,7 @@ APART_US = 500_000
 
 
 class WorkerSigns(NamedTuple):
-    """A worker, as the query `lives` finds it."""
+    """A worker, as the query `worker_signs` finds it."""
 
     id: WorkerId
     lease_until_ms: int

@@ -229,8 +229,8 @@ class Reads:
     async def ownerless(self) -> list[WorkerId]:
         return [WorkerId(owner) for (owner,) in await self._rows("ownerless")]
 
-    async def lives(self, lease_us: int) -> list[tuple[Any, ...]]:
-        return await self._rows("lives", lease_us)
+    async def worker_signs(self, lease_us: int) -> list[tuple[Any, ...]]:
+        return await self._rows("worker_signs", lease_us)
 
     # for what is read elsewhere
 

@@ -450,7 +450,7 @@ class PostgresStore:
     async def _look_at_workers(self, now_us: int) -> tuple[dict[WorkerId, Proof], int]:
         lease_us = int(self.settings.lease_s * 1e6)
         session = self._database.live()
-        found = await self._database.read(lambda reads: reads.lives(lease_us))
+        found = await self._database.read(lambda reads: reads.worker_signs(lease_us))
         is_settled = session.connected_us() >= lease_us
         return self._liveness.judge(found, own=session.own, now_us=now_us, is_settled=is_settled)
 

@@ -66,7 +66,7 @@ DELETE FROM {schema}.workers USING durable WHERE id = $1
 -- All workers.
 SELECT id, pid, host, boot_id, started_at, lease_until_ms FROM {schema}.workers ORDER BY started_at, id
 
--- name: lives
+-- name: worker_signs
 -- Of each worker: its lease, whether that is over, and was renewed since this server started, whether it said it is
 -- gone, its session, and whether that is absent from this server, which has been up for longer than a lease. The
 -- session is looked up, never by taking its lock.
