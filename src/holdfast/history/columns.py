@@ -59,7 +59,12 @@ class CallTable:
 
     def add(self, records: Sequence[Record]) -> None:
         """Take the records that follow; of what calls returned nothing is needed."""
+        calls, notes, usual = self.calls, self._notes, _VALUES  # looked up once: they may be hundreds of thousands
         for record in records:
+            key = record.key
+            if key and record.kind in usual and key not in calls and key not in notes:
+                self._took(record)  # a step, of which this is all
+                continue
             self.head = record.seq
             if record.kind == Kind.claimed:
                 self.claims.append(_claim(record))
@@ -81,6 +86,11 @@ class CallTable:
                 self._open[call.key] = call
             else:
                 self._open.pop(call.key, None)
+
+    def _took(self, record: Record) -> None:
+        call = self._begun(record)
+        call.status, call.ended, call.took = _ENDS[Kind(record.kind)], record.at, record.took
+        self.head = call.changed = record.seq
 
     def _begun(self, record: Record) -> CallFacts:
         began = record.at - record.took if record.kind in OUTCOMES else record.at
