@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import decode_error, encode_error, roundtrip_error
+from holdfast.codec import decode_error, encode_error, roundtrip_error, said_by
 from holdfast.errors import EffectInDoubt, RetryLater, RunBlocked, StepError, Undecodable, Unserialisable
 
 
@@ -335,3 +335,9 @@ def test_a_mutated_exception_gives_an_exception_or_undecodable(exc: Exception, d
         assert isinstance(decode_error(mutated, MINE), Exception)
     except Undecodable:
         return
+
+
+def test_what_an_exception_says_has_no_colon_behind_which_there_is_nothing() -> None:
+    assert said_by(TimeoutError("5 s")) == "TimeoutError: 5 s"
+    assert said_by(TimeoutError()) == "TimeoutError"
+    assert said_by(Simple("")) == "Simple"

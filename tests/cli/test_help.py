@@ -107,6 +107,31 @@ def test_a_mistyped_command_of_a_group_is_told_the_nearest(hf: Commands) -> None
     assert (ended.code, ended.err.splitlines()[-1]) == (2, "error: No such command 'puase'. Did you mean 'pause'?")
 
 
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["runs", "--limit", "x"], "Invalid value for '--limit': 'x' is not a valid number."),
+        (["runs", "--limit", "0"], "Invalid value for '--limit': 0 is not in the range 1<=x<=1000."),
+        (
+            ["worker", "agents.py", "--concurrency", "many"],
+            "Invalid value for '--concurrency': 'many' is not a valid number.",
+        ),
+        (["run", "agents.echo"], "There is no module 'agents.echo'. Did you mean `agents:echo`?"),
+        (["run", "agents.py.echo"], "There is no module 'agents.py.echo'. Did you mean `agents.py:echo`?"),
+        (["worker", "agents.echo"], "There is no module 'agents.echo'. Did you mean `agents:echo`?"),
+        (["run", "agents.ecko"], None),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_a_word_that_does_not_fit_is_told_what_does(hf: Commands, typed: list[str], says: str | None) -> None:
+    ended = hf(*typed)
+    told = ended.err.splitlines()[-1]
+    if says is None:
+        assert told == "error: agents.ecko cannot be loaded: No module named 'agents.ecko'; 'agents' is not a package."
+    else:
+        assert (ended.code, told) == (2, f"error: {says}")
+
+
 def test_a_long_word_in_a_question_is_not_broken(hf: Commands) -> None:
     link = "https://example.org/" + "a-long-path/" * 12
     (hf.folder / "links.py").write_text(

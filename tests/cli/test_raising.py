@@ -143,6 +143,31 @@ def test_whoever_says_fail_gets_it_in_the_exception(hf: Commands) -> None:
     )
 
 
+SILENT = """
+import holdfast as hf
+
+
+@hf.step
+async def late() -> None:
+    raise TimeoutError
+
+
+@hf.agent
+async def works(what: str) -> None:
+    if what == "itself":
+        raise TimeoutError
+    await globals()[what]()
+"""
+
+
+@pytest.mark.parametrize("what", ["itself", "late"])
+def test_an_exception_without_a_text_is_its_name(hf: Commands, what: str) -> None:
+    (hf.folder / "silent.py").write_text(SILENT)
+    ended = hf("run", "silent.py", what, "--id", "one")
+    assert (ended.code, ended.err.splitlines()[1]) == (1, "Run one failed: TimeoutError")
+    assert hf("runs").out.split("\t")[3] == "TimeoutError"
+
+
 def test_what_is_declared_is_a_failure_with_the_line_that_raised_it(hf: Commands) -> None:
     ended = hf("run", "raising.py", "declared", "--id", "one")
     assert ended.code == 1

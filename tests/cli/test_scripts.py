@@ -147,7 +147,7 @@ CALL = 'File "{script}", line 78, in <module>'
         (
             "wrong",
             ['File "{script}", line 72, in <module>'],
-            "holdfast.errors.UsageError: hf.run() and hf.arun() take a call of an agent, like `my_agent(1, 2)`; got 3.",
+            "holdfast.errors.UsageError: hf.run() takes a call of an agent, like `my_agent(1, 2)`; got 3.",
         ),
     ],
 )

@@ -144,6 +144,65 @@ def test_tags_without_texts_are_refused(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"agent": never_ends}, "agent= takes a text, the name of an agent; got <agent never_ends>."),
+        ({"thread_id": 3}, "thread_id= takes a text; got 3."),
+        ({"queue": 3}, "queue= takes a text; got 3."),
+        ({"after": 3}, "after= takes a text; got 3."),
+        ({"limit": "x"}, "limit= takes a number; got 'x'."),
+        ({"limit": -1}, "limit= takes a number; got -1."),
+        ({"tags": {"a": 1}}, "tags= takes texts of at most 200 printable characters; got 'a': 1."),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_a_filter_that_fits_no_run_is_refused_and_finds_not_just_nothing(tmp_path: Path, wrong: Any, says: str) -> None:
+    async def main() -> None:
+        async with hf.connect(tmp_path / "runs.db", agents=[never_ends]) as app:
+            with pytest.raises(UsageError) as caught:
+                await app.runs(**wrong)
+            assert str(caught.value) == says
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_is_not_called_is_told_to_be(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(tmp_path / "runs.db", agents=[never_ends]) as app:
+            verbs: dict[str, Verb] = {
+                "app.start()": lambda: app.start(anything(never_ends)),
+                "app.schedule()": lambda: app.schedule("daily", anything(never_ends), cron="0 2 * * *"),
+                "hf.start()": lambda: hf.start(anything(never_ends)),
+                "hf.arun()": lambda: hf.arun(anything(never_ends)),
+            }
+            for verb, given in verbs.items():
+                with pytest.raises(UsageError) as caught:
+                    await given()
+                assert str(caught.value) == (
+                    f"{verb} takes a call of an agent, like `never_ends(…)`; got <agent never_ends>."
+                )
+            assert (await app.runs(), await app.schedules()) == ([], [])
+
+    asyncio.run(main())
+
+
+def test_an_agent_is_not_taken_for_its_name_or_for_a_run(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hf.connect(tmp_path / "runs.db", agents=[never_ends]) as app:
+            with pytest.raises(UsageError) as caught:
+                await app.prune(older_than=1, agent=anything(never_ends))
+            assert str(caught.value) == "agent= takes a text, the name of an agent; got <agent never_ends>."
+            with pytest.raises(UsageError) as caught:
+                await app.find(anything(never_ends))
+            assert str(caught.value) == ("app.find() takes a token or an id, which are texts; got <agent never_ends>.")
+            with pytest.raises(UsageError) as caught:
+                await app.questions(limit=anything("x"))
+            assert str(caught.value) == "limit= takes a number; got 'x'."
+
+    asyncio.run(main())
+
+
 def test_who_waits_in_vain_is_told_for_what_and_that_the_run_goes_on(tmp_path: Path) -> None:
     async def main() -> None:
         async with hf.connect(tmp_path / "runs.db", agents=[never_ends]) as app:

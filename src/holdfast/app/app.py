@@ -13,7 +13,7 @@ from holdfast.app.looks import WorkerInfo
 from holdfast.app.options import AppOptions
 from holdfast.base.clock import due_us
 from holdfast.control.actors import act_on
-from holdfast.control.filters import Filters
+from holdfast.control.filters import Filters, checked_limit, checked_text
 from holdfast.control.upkeep.retention import PruneResult, RetentionInfo, prune
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
@@ -184,7 +184,8 @@ class Holdfast:
 
         Example: `for question in await app.questions(): print(question.prompt)`
         """
-        return [Question._of(self._store, row) for row in await self._store.questions(only_open=only_open, limit=limit)]
+        rows = await self._store.questions(only_open=only_open, limit=checked_limit(limit))
+        return [Question._of(self._store, row) for row in rows]
 
     @look
     async def question(self, given: str) -> Question:
@@ -454,7 +455,7 @@ class Holdfast:
         Example: `result = await app.prune(older_than=timedelta(days=30), agent="newsletter")`
         """
         if not dry_run:
-            await self._store.add_act(act_on(by, note, "prune", target=agent or "*"))
+            await self._store.add_act(act_on(by, note, "prune", target=checked_text("agent", agent) or "*"))
         return await prune(
             self._store, older_than, agent=agent, statuses=status, dry_run=dry_run, forget=forget, progress=progress
         )

@@ -21,7 +21,7 @@ from holdfast.handle.run import Run
 from holdfast.history.needs import Needs
 from holdfast.model import FINAL
 from holdfast.running.scopes import scope_or_none
-from holdfast.verbs.agent import Agent, Call
+from holdfast.verbs.agent import Call, check_call
 
 R = TypeVar("R")
 
@@ -38,7 +38,7 @@ def run(
     """
     started: list[Run[R]] = []
     interruption = Interruption(lambda: _interrupted(call, started, url=url))
-    work = _run(call, run_id=id, thread_id=thread_id, url=url, on_start=started.append)
+    work = _run(call, "hf.run()", run_id=id, thread_id=thread_id, url=url, on_start=started.append)
     try:
         if _has_loop():
             work.close()
@@ -85,24 +85,19 @@ async def arun(
 
     Example: `print(await hf.arun(newsletter("tides"), id="issue-7"))`
     """
-    return await _run(call, run_id=id, thread_id=thread_id, url=url, on_start=lambda run: None)
-
-
-def _example(given: object) -> str:
-    """A call of the agent that was given without being called, if it was."""
-    return f"{given.name}(…)" if isinstance(given, Agent) else "my_agent(1, 2)"
+    return await _run(call, "hf.arun()", run_id=id, thread_id=thread_id, url=url, on_start=lambda run: None)
 
 
 async def _run(
     call: Call[R],
+    verb: str,
     *,
     run_id: str | None,
     thread_id: str | None,
     url: str | PathLike[str] | None,
     on_start: Callable[[Run[R]], object],
 ) -> R:
-    if not isinstance(call, Call):
-        raise UsageError(f"hf.run() and hf.arun() take a call of an agent, like `{_example(call)}`; got {call!r}.")
+    check_call(call, verb)
     app = Holdfast(store_url(url), AppOptions((call.agent,), only_own=True))
     async with app:
         handle, has_failed = await app._here.start_again(call, run_id=run_id, thread_id=thread_id)

@@ -16,7 +16,7 @@ from holdfast.control.upkeep.retention import Retention
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
 from holdfast.store.contract import Store
-from holdfast.verbs.agent import Agent, Call
+from holdfast.verbs.agent import Agent, Call, check_call
 from holdfast.worker.executor import Executor
 from holdfast.worker.sweep import Attendant
 
@@ -100,6 +100,7 @@ class Parts:
         queue: str | None,
     ) -> None:
         """A schedule of a call: what is stored of it is the call's agent and its arguments as text."""
+        check_call(call, "app.schedule()")
         given = call.input
         await self.schedules.declare(
             name,

@@ -16,7 +16,7 @@ from holdfast.errors import RunFinished, RunMoved, RunNotFound, Undecodable, Usa
 from holdfast.handle.run import Run
 from holdfast.model import Act, RunId, ThreadId
 from holdfast.running.scopes import scope_or_none
-from holdfast.verbs.agent import Call
+from holdfast.verbs.agent import Call, check_call
 from holdfast.worker.executor import Executor
 from holdfast.worker.starting import ANYWHERE, NewRun, QueuePlace
 
@@ -41,8 +41,7 @@ class Starts:
         transaction: Any,
     ) -> Run[R]:
         """A person's start: executed here if that may be, else stored for a worker."""
-        if not isinstance(call, Call):
-            raise UsageError(f"start() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
+        check_call(call, "app.start()")
         if scope_or_none() is not None:
             raise UsageError("app.start() was called in the body of a step or effect; use `hf.start` in the agent.")
         here = self._executor

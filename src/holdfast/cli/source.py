@@ -22,6 +22,7 @@ from holdfast.cli.failure import FAILED, USAGE, Failure
 from holdfast.cli.inputs import parse_json, text_of
 from holdfast.cli.project import Project, check_ours, find_project
 from holdfast.cli.text import clean
+from holdfast.codec import said_by
 from holdfast.codec.forms import read_json
 from holdfast.verbs.agent import Agent, Call
 
@@ -96,15 +97,23 @@ def _import(name: str, given: str, path: Path | None, *, is_alone: bool) -> Modu
     except SyntaxError as error:
         raise Failure(f"{given} cannot be loaded: {error.msg} ({error.filename}:{error.lineno}).", FAILED) from error
     except ModuleNotFoundError as error:
+        if path is None and (meant := _meant(name)):
+            raise Failure(f"There is no module {given!r}. Did you mean `{meant}`?", USAGE) from error
         if error.name == name.partition(".")[0] and path is None:
             raise Failure(
                 f"There is no file or module {given!r}. Give FILE.py:AGENT or module:AGENT.", USAGE
             ) from error
         raise Failure(f"{given} cannot be loaded: {error}{_where(error, path)}.", FAILED) from error
     except (Exception, SystemExit) as error:  # whatever the user's code does while it is imported
-        raise Failure(
-            f"{given} cannot be loaded: {type(error).__name__}: {error}{_where(error, path)}.", FAILED
-        ) from error
+        raise Failure(f"{given} cannot be loaded: {said_by(error)}{_where(error, path)}.", FAILED) from error
+
+
+def _meant(name: str) -> str:
+    """The agent that was meant by a name with a dot where a colon belongs, if there is one."""
+    place, _, last = name.rpartition(".")
+    is_file = place.endswith(".py") and Path(place).is_file()
+    is_agent = place in sys.modules and isinstance(vars(sys.modules[place]).get(last), Agent)
+    return f"{place}:{last}" if is_file or is_agent else ""
 
 
 def _where(error: BaseException, path: Path | None) -> str:

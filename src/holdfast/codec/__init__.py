@@ -25,7 +25,7 @@ texts, whatever they are of.
 
 from holdfast.codec.annotations import coder_for, coder_of
 from holdfast.codec.coders import MISSING, Coder
-from holdfast.codec.exceptions import decode_error, encode_error, message_of, roundtrip_error
+from holdfast.codec.exceptions import decode_error, encode_error, message_of, named, roundtrip_error, said_by
 from holdfast.codec.fastjson import blob_digest, digest
 from holdfast.codec.functions import (
     Input,
@@ -65,9 +65,11 @@ __all__ = [
     "input_of",
     "is_same",
     "message_of",
+    "named",
     "plain_json",
     "read_outside",
     "result_annotation",
     "roundtrip_error",
+    "said_by",
     "with_defaults_of",
 ]

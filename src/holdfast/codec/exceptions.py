@@ -155,6 +155,16 @@ def message_of(exc: BaseException) -> str:
         return f"<the message of {type_name(exc)} cannot be shown>"
 
 
+def said_by(exc: BaseException) -> str:
+    """Its class and what it says, as Python ends a traceback; never raises."""
+    return named(type(exc).__name__, message_of(exc))
+
+
+def named(kind: str, message: str) -> str:
+    """The name of an exception's class and its message, if it has one."""
+    return f"{kind}: {message}" if message else kind
+
+
 def _args(exc: BaseException) -> tuple[Any, ...]:
     args = BaseException.__dict__["args"].__get__(exc)
     if isinstance(exc, OSError) and len(args) == 2 and (exc.filename is not None or exc.filename2 is not None):

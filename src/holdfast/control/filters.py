@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict, TypeVar
 
 from holdfast.base.clock import in_seconds, now_us
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
 from holdfast.model import RunFilter, RunId, Status, ThreadId
+
+T = TypeVar("T")
 
 StatusName: TypeAlias = Literal[
     "queued",
@@ -42,13 +44,13 @@ def run_filter(filters: Filters, *, limit: int, after: str | None) -> RunFilter:
     thread_id, status, since = filters.get("thread_id"), filters.get("status"), filters.get("since")
     return RunFilter(
         status=None if status is None else frozenset({_status(status)}),
-        agent=filters.get("agent"),
-        thread_id=None if thread_id is None else ThreadId(thread_id),
-        queue=filters.get("queue"),
+        agent=checked_text("agent", filters.get("agent")),
+        thread_id=None if thread_id is None else ThreadId(checked_text("thread_id", thread_id)),
+        queue=checked_text("queue", filters.get("queue")),
         since=None if since is None else _since_us(since),
         tags=tuple(as_tags(filters.get("tags") or {}).items()),
-        limit=limit,
-        before_id=None if after is None else RunId(after),
+        limit=checked_limit(limit),
+        before_id=None if after is None else RunId(checked_text("after", after)),
     )
 
 
@@ -56,6 +58,24 @@ def as_tags(given: Mapping[str, str]) -> Mapping[str, str]:
     """What was given as tags, of a new run or to look for."""
     if not isinstance(given, Mapping):
         raise UsageError(f"tags= takes names with their texts, like {{'team': 'sales'}}; got {given!r}.")
+    for name, value in given.items():
+        for each in (name, value):
+            if not isinstance(each, str) or len(each) > 200 or not each.isprintable():
+                raise UsageError(f"tags= takes texts of at most 200 printable characters; got {name!r}: {value!r}.")
+    return given
+
+
+def checked_text(what: str, given: T) -> T:
+    """What was given to look for, if it can be one; `what` names the argument."""
+    if given is not None and not isinstance(given, str):
+        raise UsageError(f"{what}= takes a text{', the name of an agent' if what == 'agent' else ''}; got {given!r}.")
+    return given
+
+
+def checked_limit(given: int) -> int:
+    """How many are wanted, if it is a number."""
+    if not isinstance(given, int) or given < 0:
+        raise UsageError(f"limit= takes a number; got {given!r}.")
     return given
 
 

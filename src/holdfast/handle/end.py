@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.base.data import data
 from holdfast.base.hints import hint
 from holdfast.base.tracebacks import trimmed
-from holdfast.codec import Coder, decode_error
+from holdfast.codec import Coder, decode_error, named, said_by
 from holdfast.errors import CorruptJournal, NeedsHuman, RunBlocked, RunCancelled, RunFailed, StepError
 from holdfast.history.needs import Needs, doubts_needed
 from holdfast.journal.blocks import told
@@ -54,8 +54,8 @@ class End:
 def _said_by(error: Exception) -> str:
     """The name and message of what an agent raised, also of a class that only the agent knows."""
     if type(error) is StepError and str(error) == f"{error.error_type}: {error.error_message}":
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+        return named(error.error_type, error.error_message)
+    return said_by(error)
 
 
 def needs_human(run_id: str, token: str, needs: Needs) -> NeedsHuman:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import AmbiguousId, RunNotFound
 from holdfast.journal.tombstones import refuse_empty
-from holdfast.model import Record, RunFilter, RunId, RunRow
+from holdfast.model import Record, RunFilter, RunId, RunRow, token_parts
 from holdfast.store.contract import Store
 
 
@@ -15,8 +15,8 @@ async def find(store: Store, given: str) -> RunRow:
         if not newest:
             raise RunNotFound(f"There are no runs in {store.url} yet.")
         return newest[0]
-    wanted, _, thread_id = given.partition("@")
-    row = await store.run(RunId(wanted)) if wanted else None
+    wanted, thread_id = token_parts(given, "app.find()")
+    row = await store.run(wanted) if wanted else None
     if row is None and wanted:
         fitting = await store.runs(RunFilter(id_prefix=wanted, limit=6))
         if len(fitting) > 1:

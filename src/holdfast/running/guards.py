@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.base import faults
 from holdfast.base.data import data
+from holdfast.codec import said_by
 from holdfast.errors import UsageError
 from holdfast.model import Kind, NoteKind
 from holdfast.model.diagnoses import Change, ChangedOutside, plain_change
@@ -126,7 +127,7 @@ async def look(guards: Sequence[Guard], limit_s: float) -> list[Change]:
         try:
             now = await take(guard.fingerprint, limit_s)
         except Exception as error:  # whatever it is, it is told
-            return Change(guard.name, guard.text, None, f"{type(error).__name__}: {error}"[:_LONGEST])
+            return Change(guard.name, guard.text, None, said_by(error)[:_LONGEST])
         return None if now == guard.text else Change(guard.name, guard.text, now)
 
     found = await asyncio.gather(*map(compare, guards))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import opcode
 
-from holdfast.codec import message_of
+from holdfast.codec import message_of, named
 from holdfast.errors import StepError
 
 _RAISES = frozenset({opcode.opmap["RAISE_VARARGS"], opcode.opmap["RERAISE"]})
@@ -25,7 +25,7 @@ def raised(error: BaseException, *, is_over: bool = False) -> Exception:
         raise error
     kind = type(error).__name__
     text = message_of(error) or ("it was cancelled from within" if is_cancelled else "")
-    seen = StepError(f"{kind}: {text}" if text else kind, error_type=kind, error_message=text)
+    seen = StepError(named(kind, text), error_type=kind, error_message=text)
     seen.__cause__ = error
     return seen
 

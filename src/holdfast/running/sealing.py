@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.codec import said_by
 from holdfast.model.diagnoses import Cause, Trouble
 from holdfast.model.reasons import Blocked
 from holdfast.running.outcomes import key_of
@@ -20,7 +21,7 @@ def reason_for(scope: Scope, error: BaseException, key: str = "") -> Blocked:
     """Why a run is blocked that met this in a sealed place, and at which call."""
     asked = key or key_of(error) or scope.path
     notes = " ".join(getattr(error, "__notes__", ()))
-    detail = f"{type(error).__name__}: {error} {notes}".strip()
+    detail = f"{said_by(error)} {notes}".strip()
     return Blocked(Trouble(Cause.sealed, asked, detail=detail, advice=_ADVICE))
 
 

@@ -198,6 +198,13 @@ class Call(Coroutine[Any, Any, R_co]):
         return f"<call of {self.agent.name}>"
 
 
+def check_call(given: object, verb: str) -> None:
+    """UsageError if what a verb was given is no call of an agent."""
+    if not isinstance(given, Call):
+        example = f"{given.name}(…)" if isinstance(given, Agent) else "my_agent(1, 2)"
+        raise UsageError(f"{verb} takes a call of an agent, like `{example}`; got {given!r}.")
+
+
 class AgentDecorator(Protocol):
     """What `agent(...)` with options returns."""
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.base.clock import due_us
 from holdfast.codec import coder_for, encode_error
 from holdfast.durations import Duration
-from holdfast.errors import UsageError
 from holdfast.model import Kind, RunId, ThreadId, token_parts
 from holdfast.running.call import DurableCall
 from holdfast.running.children import REFUSALS, ChildStart, child_of, start_once
 from holdfast.running.outcomes import answer, deliver, key_of
 from holdfast.running.scopes import Scope, in_branch
-from holdfast.verbs.agent import Agent, Call
+from holdfast.verbs.agent import Agent, Call, check_call
 
 if TYPE_CHECKING:
     from holdfast.handle.run import Run
@@ -42,8 +41,7 @@ async def start(
 
     Example: `side = await hf.start(summarise(page), queue="slow"); ...; text = await side.result()`
     """
-    if not isinstance(call, Call):
-        raise UsageError(f"hf.start() takes a call of an agent, like `my_agent(1, 2)`; got {call!r}.")
+    check_call(call, "hf.start()")
     due = due_us(delay, "delay=")
     how = ChildStart(id, thread_id, queue, queue_key, priority, due or 0, tags or {})
     scope = in_branch("hf.start()")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.base import faults
 from holdfast.base.telemetry import warn
-from holdfast.codec import Coder, coder_for
+from holdfast.codec import Coder, coder_for, said_by
 from holdfast.codec.states import (
     shape_digest,
     shape_of,
@@ -198,8 +198,7 @@ class Turns(Generic[S]):
                 found = self._migrate(plain.loads(text))
             except Exception as error:
                 raise Undecodable(
-                    f"The state of the last checkpoint has another shape, and migrate= raised "
-                    f"{type(error).__name__}: {error}"
+                    f"The state of the last checkpoint has another shape, and migrate= raised {said_by(error)}"
                 ) from error
             try:
                 return self._coder.dumps(found, what="the state")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from holdfast.base import faults
 from holdfast.base.clock import ready_us
 from holdfast.base.telemetry import warn
-from holdfast.codec import encode_error, message_of
+from holdfast.codec import encode_error, said_by
 from holdfast.control import lifecycle
 from holdfast.control.mail import child_ended
 from holdfast.control.questions import withdraw_questions
@@ -174,7 +174,7 @@ class Ending:
     async def give_up(self, error: Exception) -> None:
         """Something here is wrong, not the run: leave it so that it can be taken up again."""
         run = self._run
-        detail = f"{type(error).__name__}: {error}"
+        detail = said_by(error)
         is_away = isinstance(error, StoreError)  # a store will be back
         run.life.leave(HandedOver(detail=detail) if is_away else Blocked(Trouble(Cause.internal, detail=detail)))
         try:
@@ -273,7 +273,7 @@ class Ending:
 
 def first_line(error: BaseException | None) -> str:
     """What a person sees of it first."""
-    return "" if error is None else f"{type(error).__name__}: {message_of(error)}".partition("\n")[0][:200]
+    return "" if error is None else said_by(error).partition("\n")[0][:200]
 
 
 def keys_of(error: BaseException) -> set[str]:

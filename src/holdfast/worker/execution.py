@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from holdfast.base.clock import now_us
 from holdfast.base.telemetry import warn
+from holdfast.codec import said_by
 from holdfast.journal.blobs import Texts
 from holdfast.model import Kind, Mail, Record, RunRow
 from holdfast.model.budgets import BUDGET
@@ -145,7 +146,7 @@ class Execution:
             await look_back(self._host.store, self.run.journal, self._host.pasts)
         except Exception as error:  # whoever waits for the run must hear of it
             self.error = error
-            warn("run.stopped", run=self.run.id, error=f"{type(error).__name__}: {error}")
+            warn("run.stopped", run=self.run.id, error=said_by(error))
             await self._ending.give_up(error)
         finally:
             self._parking.close()

@@ -21,6 +21,7 @@ from holdfast.base.clock import boot_id, monotonic_us, now_us
 from holdfast.base.config import Settings
 from holdfast.base.ids import new_worker_id
 from holdfast.base.telemetry import info, warn
+from holdfast.codec import said_by
 from holdfast.model import Worker, WorkerId
 from holdfast.store.contract import Store
 from holdfast.worker.stalls import Stall, StallWatch, blocking
@@ -145,7 +146,7 @@ class Lease:
                 warn("lease.lost", worker=self.worker_id)
                 return
         except Exception as error:  # the next one may succeed
-            warn("lease.not_renewed", worker=self.worker_id, error=f"{type(error).__name__}: {error}")
+            warn("lease.not_renewed", worker=self.worker_id, error=said_by(error))
             self.answered_us = monotonic_us()
             return
         if self.remaining_s() <= 0:

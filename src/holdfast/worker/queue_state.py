@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from holdfast.base import clock
 from holdfast.base.telemetry import warn
+from holdfast.codec import said_by
 from holdfast.durations import Duration, length_s
 from holdfast.errors import UsageError
 from holdfast.model import Definition
@@ -58,7 +59,7 @@ def from_definition(definition: Definition) -> QueueState:
         warn(
             "queue.unreadable",
             queue=definition.name,
-            error=f"{type(error).__name__}: {error}",
+            error=said_by(error),
             advice="declare and resume it",
         )
         return QueueState(definition.name, paused=True, revision=definition.revision)

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from holdfast.base.config import Settings
 from holdfast.base.data import data
 from holdfast.base.tracebacks import where_raised
+from holdfast.codec import said_by
 from holdfast.errors import CorruptJournal
 from holdfast.handle.run import Run
 from holdfast.history.facts import Facts
@@ -278,7 +279,7 @@ class Rehearsal:
                 Prospect.fails,
                 why=type(error).__name__,
                 where=where_raised(error),
-                detail=f"{type(error).__name__}: {error}".partition("\n")[0][:300],
+                detail=said_by(error).partition("\n")[0][:300],
             )
         if run.replay.cancel is None and (left := run.replay.open_intents()):
             asked = run.replay.attempted.get("", [])

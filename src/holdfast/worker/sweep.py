@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.base.clock import AN_HOUR_US, is_ahead, monotonic_us, now_us
 from holdfast.base.telemetry import warn
+from holdfast.codec import said_by
 from holdfast.control import lifecycle
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import FINAL, Proof, RunFilter, RunId, RunRow, Status
@@ -113,7 +114,7 @@ class Attendant:
             except StoreError as error:
                 self._warn("sweep.failed", error=str(error))
             except Exception as error:  # whatever it is, the worker goes on looking
-                self._warn("attend.failed", error=f"{type(error).__name__}: {error}")
+                self._warn("attend.failed", error=said_by(error))
             self._looks += 1
             since_s = (monotonic_us() - self._swept_us) / 1_000_000
             await self._store.changed(max(0.005, sweep_s - since_s))

@@ -48,6 +48,7 @@ from holdfast.automation.schedules.timetable import (
 from holdfast.base import clock, faults
 from holdfast.base.clock import as_time
 from holdfast.base.telemetry import warn
+from holdfast.codec import said_by
 from holdfast.durations import Duration
 from holdfast.errors import StoreError, UsageError
 from holdfast.journal.tombstones import is_empty
@@ -176,7 +177,7 @@ class Schedules:
             except Exception as error:
                 if (definition.name, definition.revision) not in self._told:
                     self._told.add((definition.name, definition.revision))
-                    warn("schedule.failed", schedule=definition.name, error=f"{type(error).__name__}: {error}")
+                    warn("schedule.failed", schedule=definition.name, error=said_by(error))
         return started
 
     async def put_right(self, now: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.automation.schedules import cron as calendar
 from holdfast.base.clock import as_time, is_ahead
+from holdfast.codec import said_by
 from holdfast.errors import StoreError, UsageError
 from holdfast.model import Definition, RunId
 from holdfast.worker.queue_state import checked_name
@@ -114,8 +115,7 @@ def from_definition(definition: Definition) -> ScheduleState:
         return ScheduleState(**body, name=definition.name, firing=firing, revision=definition.revision)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
-            f"Schedule {definition.name!r} cannot be read ({type(error).__name__}: {error}), so it does not fire. "
-            "Declare it again."
+            f"Schedule {definition.name!r} cannot be read ({said_by(error)}), so it does not fire. Declare it again."
         ) from error
 
 

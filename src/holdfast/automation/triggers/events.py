@@ -39,7 +39,7 @@ from holdfast.base import faults
 from holdfast.base.clock import ready_us
 from holdfast.base.ids import new_uuid
 from holdfast.base.telemetry import warn
-from holdfast.codec import MISSING, blob_digest, coder_for, coder_of, is_same
+from holdfast.codec import MISSING, blob_digest, coder_for, coder_of, is_same, said_by
 from holdfast.errors import (
     ConflictingSend,
     HoldfastError,
@@ -267,7 +267,7 @@ class Events:
             try:
                 await self._signal(event, ears)
             except StoreError as error:
-                failed[event.id] = f"{type(error).__name__}: {error}"
+                failed[event.id] = said_by(error)
             else:
                 signalled.add(event.id)
         for _ in events:
@@ -371,7 +371,7 @@ def _read(claims: Iterable[Definition]) -> tuple[list[_Event], list[Definition]]
         try:
             events.append(_Event.of(claim))
         except (StoreError, Undecodable, LookupError, TypeError, ValueError) as error:
-            warn("event.damaged", id=claim.name, error=f"{type(error).__name__}: {error}")
+            warn("event.damaged", id=claim.name, error=said_by(error))
             damaged.append(replace(claim, revision=claim.revision + 1, due_at=None))
     return sorted(events, key=lambda event: event.at), damaged
 

@@ -32,7 +32,7 @@ from holdfast.automation.triggers.starting import AT_ONCE, Fate, Occasion, Start
 from holdfast.base import faults
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.telemetry import warn
-from holdfast.codec import digest, plain_json
+from holdfast.codec import digest, plain_json, said_by
 from holdfast.errors import StoreError
 from holdfast.store.contract import Store
 
@@ -156,7 +156,7 @@ class NatsTrigger:
             if not matches(self._trigger.where, asdict(value)):
                 return None
         except Exception as error:  # whatever is wrong with it, will be so when it comes again
-            return StartAttempt(Fate.refused, f"it cannot be read: {type(error).__name__}: {error}")
+            return StartAttempt(Fate.refused, f"it cannot be read: {said_by(error)}")
         return await self._start_run(message, Occasion(self._trigger, run, value))
 
     async def _set_aside(self, message: Msg, run: str, *, detail: str, attempt: StartAttempt) -> StartAttempt:
@@ -167,7 +167,7 @@ class NatsTrigger:
             await self._store.define([aside])
             await forget_refused(self._store, self._trigger.name, before=now - KEPT_US)
         except StoreError as error:
-            return StartAttempt(Fate.failed, f"{type(error).__name__}: {error}")
+            return StartAttempt(Fate.failed, said_by(error))
         faults.point("trigger.after_refusal")
         return attempt
 
@@ -188,7 +188,7 @@ class NatsTrigger:
 
     def _complain(self, error: Exception) -> None:
         """Say what is wrong, but not the same every second."""
-        text = f"{type(error).__name__}: {error}"
+        text = said_by(error)
         if monotonic_us() - self._complaints.get(text, -_REPEAT_US) < _REPEAT_US:
             return
         self._complaints = {text: monotonic_us()}

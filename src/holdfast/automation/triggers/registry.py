@@ -29,6 +29,7 @@ from holdfast.automation.triggers.sources import Source, default_name, described
 from holdfast.automation.triggers.starting import SendSignal, StartRun, delay_s
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.telemetry import warn
+from holdfast.codec import said_by
 from holdfast.errors import StoreError, UsageError
 from holdfast.model import Act, Definition, checked_id
 from holdfast.store.contract import Store
@@ -198,7 +199,7 @@ class Triggers:
                 await (self._of_files(trigger) if trigger.kind == _FILE else self._of_nats(trigger)).run()
             except Exception as error:  # whatever it is, other triggers go on, and this one is tried again
                 failures = 1 if monotonic_us() - began > _LONG_US else failures + 1
-                text = f"{type(error).__name__}: {error}"
+                text = said_by(error)
                 warn("trigger.failed", trigger=trigger.name, error=text)
                 self._tally.note(trigger.name, "failed", at=now_us(), detail=text)
             else:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from holdfast.automation.triggers.definitions import Trigger
 from holdfast.automation.triggers.filters import filled
 from holdfast.base.telemetry import warn
-from holdfast.codec import coder_of
+from holdfast.codec import coder_of, said_by
 from holdfast.errors import ConflictingStart, Undecodable, Unserialisable, UsageError
 from holdfast.worker.starting import checked_key
 
@@ -90,7 +90,7 @@ async def start_all(start: StartRun, causes: Sequence[Occasion]) -> list[StartAt
             warn("trigger.refused", run=cause.run_id, agent=agent, error=str(error))
             return StartAttempt(Fate.refused, str(error))
         except Exception as error:  # one that cannot be started must not hold up the others
-            text = f"{type(error).__name__}: {error}"
+            text = said_by(error)
             warn("trigger.start_failed", run=cause.run_id, agent=agent, error=text)
             return StartAttempt(Fate.failed, text)
         return StartAttempt(Fate.started if is_new else Fate.known)

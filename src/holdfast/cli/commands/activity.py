@@ -10,6 +10,7 @@ from holdfast.base.clock import now_us
 from holdfast.cli.durations import age
 from holdfast.cli.failure import OK
 from holdfast.cli.lists import Listed, ago, show_list, stamp
+from holdfast.cli.numbers import Number
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.history.activity import ActInfo, activity_of
@@ -23,7 +24,7 @@ from holdfast.store.contract import Store
 @run_argument(required=False)
 @click.option("--by", metavar="NAME", help="Only what this person did.")
 @click.option("--since", metavar="AGE", help="Only what was done within 30m, 12h, 7d, …")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--limit", type=Number(1, 10_000), default=50, show_default=True, help="How many at most.")
 def activity_command(setup: Setup, run: str | None, by: str | None, since: str | None, limit: int) -> int:
     """List what people did, newest first.
 

@@ -14,6 +14,7 @@ import click
 from holdfast.base.config import store_url
 from holdfast.cli.commands.serve import check_installed
 from holdfast.cli.failure import USAGE, Failure
+from holdfast.cli.numbers import Number
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import check_exists
 from holdfast.cli.text import clean, to_json
@@ -24,9 +25,7 @@ _USUAL = 7788
 
 @command("console", here="serves a store itself")
 @click.argument("store", metavar="[STORE]", required=False)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="0: any that is free. [default: 7788, or any if that is taken]"
-)
+@click.option("--port", type=Number(0, 65535), help="0: any that is free. [default: 7788, or any if that is taken]")
 @click.option("--read-only", is_flag=True, help="Change nothing: neither in the store nor beside it.")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 def console_command(setup: Setup, store: str | None, port: int | None, read_only: bool, opens: bool) -> int:

@@ -15,6 +15,7 @@ from holdfast.cli.inputs import text_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument
 from holdfast.cli.text import clean, to_json
+from holdfast.codec import said_by
 from holdfast.codec.forms import read_json
 from holdfast.errors import HoldfastError
 from holdfast.history.values import jsonable
@@ -55,9 +56,7 @@ def interrupt_command(
         except HoldfastError:
             raise
         except Exception as error:  # whatever the handler raised
-            raise Failure(
-                f"The handler of run {found.id} raised {type(error).__name__}: {error}. The run goes on."
-            ) from error
+            raise Failure(f"The handler of run {found.id} raised {said_by(error)}. The run goes on.") from error
 
     run_id, is_replied, reply = with_app(setup, work)
     if not is_replied:

@@ -12,6 +12,7 @@ from holdfast.base.clock import now_us
 from holdfast.base.hints import quoted
 from holdfast.cli.clients import complete_defined
 from holdfast.cli.durations import age
+from holdfast.cli.numbers import Number
 from holdfast.cli.setup import Setup, command, status_option
 from holdfast.cli.stores import with_store
 from holdfast.cli.text import LOST, SHAPES, clean, table, to_json
@@ -29,7 +30,7 @@ from holdfast.store.contract import Store
 @click.option("--queue", metavar="NAME", shell_complete=complete_defined("queue"), help="Only runs of this queue.")
 @click.option("--tag", "tags", metavar="NAME=VALUE", multiple=True, help="Only runs with this tag; may be repeated.")
 @click.option("--since", metavar="AGE", help="Only runs started within 30m, 12h, 7d, …")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--limit", type=Number(1, 1000), default=50, show_default=True)
 @click.option("--cursor", metavar="RUN", help="List on after this run (the last one of the page before).")
 def runs_command(
     setup: Setup,

@@ -20,6 +20,7 @@ from holdfast.cli.defined import act_on, named
 from holdfast.cli.failure import USAGE, Failure
 from holdfast.cli.groups import group
 from holdfast.cli.lists import Listed, ago, show_list, stamp
+from holdfast.cli.numbers import Number
 from holdfast.cli.prompts import confirm
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.text import clean, to_json
@@ -159,7 +160,7 @@ def _fire(setup: Setup, name: str, *, by: str, note: str) -> int:
 
 @schedules_command.act("next")
 @_schedule_argument
-@click.option("--count", "number", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many times.")
+@click.option("--count", "number", type=Number(1, 1000), default=5, show_default=True, help="How many times.")
 def next_times(setup: Setup, name: str, number: int) -> int:
     """Show when a schedule starts runs next, in its own time zone.
 

@@ -14,6 +14,7 @@ import click
 
 from holdfast.base.config import URL, store_url
 from holdfast.cli.failure import OK, USAGE, Failure
+from holdfast.cli.numbers import Number
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import check_exists
 from holdfast.cli.supervisor import Supervisor
@@ -28,7 +29,7 @@ _FILE = click.Path(path_type=Path)
 
 @command("serve", here="is a server itself")
 @click.argument("sources", metavar="[FILE[:AGENT]]...", nargs=-1)
-@click.option("--port", type=click.IntRange(0, 65535), default=7788, show_default=True, help="0: any that is free.")
+@click.option("--port", type=Number(0, 65535), default=7788, show_default=True, help="0: any that is free.")
 @click.option(
     "--host", "hosts", multiple=True, metavar="NAME", help="A name it has besides localhost; may be repeated."
 )

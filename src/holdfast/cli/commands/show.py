@@ -8,6 +8,7 @@ import sys
 import click
 
 from holdfast.cli.failure import INTEGRITY, OK
+from holdfast.cli.numbers import Number
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import LOST, SHAPES, clean, folded, pad, paint, shorten, to_json, wrapped
@@ -35,8 +36,8 @@ _LAST = 1000  #: items that a terminal gets of a run that has more
 @run_argument()
 @click.option("--journal", is_flag=True, help="The records as they are stored.")
 @click.option("--story", is_flag=True, help="The same in sentences.")
-@click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Only what comes behind this record.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="At most so many.")
+@click.option("--after", metavar="SEQ", type=Number(0), default=0, help="Only what comes behind this record.")
+@click.option("--limit", metavar="N", type=Number(1), help="At most so many.")
 def show_command(setup: Setup, run: str, journal: bool, story: bool, after: int, limit: int | None) -> int:
     """Show what happened in a run.
 

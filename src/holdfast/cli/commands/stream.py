@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from holdfast.cli.candidates import candidates
 from holdfast.cli.failure import INTERRUPTED, NOT_FOUND, OK, Failure
+from holdfast.cli.numbers import Number
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import existing_store, run_argument, with_store
 from holdfast.cli.text import clean, to_json
@@ -42,7 +43,7 @@ def _complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: s
 @click.option("--follow", is_flag=True, help="Go on until the run ends.")
 @click.option(
     "--offset",
-    type=click.IntRange(min=0),
+    type=Number(min=0),
     metavar="NUMBER",
     help="Begin behind this event; 0 is the first one. [default: at the last reset]",
 )

@@ -11,6 +11,7 @@ from holdfast.base.clock import as_time, now_us
 from holdfast.cli.candidates import candidates
 from holdfast.cli.failure import NOT_FOUND, OK, Failure
 from holdfast.cli.lists import line_of
+from holdfast.cli.numbers import Number
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import with_store
 from holdfast.cli.text import clean, paint, to_json
@@ -36,7 +37,7 @@ def _complete_thread(ctx: click.Context, parameter: click.Parameter, incomplete:
 
 @command("thread")
 @click.argument("thread", metavar="ID", shell_complete=_complete_thread)
-@click.option("--since", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only messages behind this one.")
+@click.option("--since", type=Number(min=0), default=0, metavar="NUMBER", help="Only messages behind this one.")
 def thread_command(setup: Setup, thread: str, since: int) -> int:
     """Print what was said in a thread.
 

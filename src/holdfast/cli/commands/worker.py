@@ -23,11 +23,13 @@ from holdfast.base.telemetry import info, warn
 from holdfast.cli.durations import seconds
 from holdfast.cli.failure import FAILED, OK, USAGE, Failure
 from holdfast.cli.heartbeat import Heartbeat, outlets
+from holdfast.cli.numbers import Number
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.source import Found, agents_in, load, split_source
 from holdfast.cli.stop_signals import StopSignals
 from holdfast.cli.supervisor import Supervisor, follow_supervisor
 from holdfast.cli.worker_events import Events
+from holdfast.codec import said_by
 from holdfast.errors import StoreAway
 from holdfast.verbs.agent import Agent
 from holdfast.worker.hiding import hide_url as take_out_url
@@ -42,9 +44,7 @@ _COUNTED = (signal.SIGTERM, signal.SIGINT)
 @command("worker", here="executes runs in this process")
 @click.argument("sources", metavar="FILE[:AGENT]...", nargs=-1, required=True)
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only runs of this queue; may be repeated.")
-@click.option(
-    "--concurrency", type=click.IntRange(min=1), default=100, show_default=True, help="Runs at once, per process."
-)
+@click.option("--concurrency", type=Number(min=1), default=100, show_default=True, help="Runs at once, per process.")
 @click.option(
     "--drain-timeout",
     "drain_s",
@@ -54,9 +54,7 @@ _COUNTED = (signal.SIGTERM, signal.SIGINT)
     metavar="TIME",
     help="How long calls under way may take to end when it stops.",
 )
-@click.option(
-    "--processes", type=click.IntRange(min=1), metavar="N", help="So many processes; those that die are replaced."
-)
+@click.option("--processes", type=Number(min=1), metavar="N", help="So many processes; those that die are replaced.")
 @click.option("--heartbeat", metavar="FILE", help="Write a sign of life there; `holdfast health FILE` reads it.")
 @click.option("--hide-url", is_flag=True, help="Take HOLDFAST_URL out of the environment that agents see.")
 def worker_command(
@@ -233,7 +231,7 @@ async def _set_up(app: Holdfast, place: str, function: SetUp) -> None:
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)[1:]
         where = f" ({frames[0].filename}:{frames[0].lineno})" if frames else ""
-        raise Failure(f"setup(app) in {place} failed: {type(error).__name__}: {error}{where}.", FAILED) from error
+        raise Failure(f"setup(app) in {place} failed: {said_by(error)}{where}.", FAILED) from error
 
 
 class SignalLoop(asyncio.SelectorEventLoop):

@@ -23,6 +23,8 @@ from typing import Any
 from holdfast.base.clock import in_seconds, monotonic_us, now_us
 from holdfast.base.data import data
 from holdfast.base.telemetry import info, warn
+from holdfast.codec import said_by
+from holdfast.control.filters import checked_text
 from holdfast.control.upkeep.filing import drop_left_files
 from holdfast.durations import Duration
 from holdfast.errors import HoldfastError, StoreError, UsageError
@@ -86,6 +88,7 @@ async def prune(
 
     Nothing is removed that something alive may need: see `Store.ended`.
     """
+    checked_text("agent", agent)
     statuses = [Status(each) for each in statuses]  # an app is given strings as well
     unfinished = [status.value for status in statuses if status not in FINAL]
     if unfinished:
@@ -262,7 +265,7 @@ class Retention:
     def _warn(self, definition: Definition, error: Exception) -> None:
         if (definition.name, definition.revision) not in self._told:
             self._told.add((definition.name, definition.revision))
-            warn("retention.unreadable", agent=definition.name, error=f"{type(error).__name__}: {error}")
+            warn("retention.unreadable", agent=definition.name, error=said_by(error))
 
     # by a worker
 

@@ -22,6 +22,7 @@ from asyncpg import exceptions as pg
 from holdfast.base import clock
 from holdfast.base.config import UNREADABLE, checked_url
 from holdfast.base.data import data
+from holdfast.codec import said_by
 from holdfast.errors import HoldfastError, StoreAway, StoreCorrupt, StoreError, StoreFull, UsageError
 from holdfast.store.postgres.path import PATH, Pinned
 
@@ -219,7 +220,7 @@ def explain(error: BaseException, target: Target) -> HoldfastError:
     """The error to raise for a driver's."""
     if isinstance(error, HoldfastError):
         return error
-    detail = f"{type(error).__name__}: {error}"[:300]
+    detail = said_by(error)[:300]
     where = target.shown
     match error:
         case pg.DiskFullError():

@@ -29,6 +29,7 @@ from asyncpg.exceptions import ReadOnlySQLTransactionError
 
 from holdfast.base import clock, ids
 from holdfast.base.telemetry import info, warn
+from holdfast.codec import said_by
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import Worker, WorkerId
 from holdfast.store.postgres.connection import Backoff, Keeper, Role, Sort, Target, explain, sort_of
@@ -187,7 +188,7 @@ class Session:
             async with asyncio.timeout(_CALL_S), self._using:
                 await connection.execute(self._queries["let_go"], list(self._workers), timeout=_CALL_S)
         except Exception as error:  # others find out by the lock, or by the lease
-            info("session.not_let_go", error=f"{type(error).__name__}: {error}")
+            info("session.not_let_go", error=said_by(error))
 
     async def _patiently(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Do something with the connection that may be done twice; for a while, also with the server away."""
@@ -308,5 +309,5 @@ class Session:
                     await connection.fetchrow(self._queries["notify"], self.channel, self._me, timeout=_CALL_S)
                 self.rings_sent += 1
             except Exception as error:  # they poll
-                info("bell.not_rung", error=f"{type(error).__name__}: {error}")
+                info("bell.not_rung", error=said_by(error))
             await asyncio.sleep(1 / _RINGS_A_SECOND)
