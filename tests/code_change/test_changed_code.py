@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.base.config import Settings
 from tests.code_change import variants
-from tests.code_change.ledger import pauses, ran
+from tests.code_change.ledger import orders, pauses, ran
 from tests.concurrency.crashes import RUN, Ended, cut, ended_of, run_here
 
 SEQUENCE = """
@@ -283,3 +283,33 @@ def test_unstable_arguments_of_the_same_code_are_answered_in_order_and_noted(tmp
     assert ran == []
     noted = [r.key for r in resumed.ended.records if r.name == "unstable"]
     assert sorted(noted) == ["look#1", "look#2", "look#3", "pay#1"]
+
+
+@pytest.mark.parametrize("place", [("intent", "pay#1"), ("done", "pay#1")], ids=" ".join)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return [await pay(n) for n in orders]",
+        "return [await pay(orders[0]), *(await asyncio.gather(*(pay(n) for n in orders[1:])))]",
+        "return [await pay(orders[0]), *[await each for each in [asyncio.create_task(buy(n)) for n in orders[1:]]]]",
+    ],
+    ids=["loop", "branches", "tasks"],
+)
+def test_an_effect_that_the_same_code_took_for_another_is_not_made_again(
+    tmp_path: Path, body: str, place: tuple[str, str]
+) -> None:
+    """What it works on has changed (a setting, a file): a new order is before the one that was paid, or nearly so."""
+    orders[:] = [1, 2]
+    same, _, store = crashed(tmp_path, body, place)
+    orders[:] = [900, 1]
+    blocked = go_on(store, same).blocked
+    assert blocked is not None
+    assert ran.count("pay 1") <= 1  # `place` may be before its body, and its recorded arguments are settled
+    assert [each["key"] for each in blocked.reason["recorded"]] == ["pay#1"]
+    assert "Made again, it would happen twice" in str(blocked)
+    assert "pay 900" not in ran
+    orders[:] = [1, 2]
+    resumed = go_on(store, same)
+    assert resumed.result == ["paid 1", "paid 2"]
+    assert ran.count("pay 1") <= 1
+    assert ran.count("pay 2") == 1

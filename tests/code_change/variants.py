@@ -15,7 +15,7 @@ import asyncio
 import time
 
 import holdfast as hf
-from tests.code_change.ledger import pauses, ran
+from tests.code_change.ledger import orders, pauses, ran
 
 
 @hf.step

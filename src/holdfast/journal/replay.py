@@ -175,6 +175,7 @@ class Replay:
         self._read_up_to = 0  # mail that is not in the journal any more
         self._unread = Numbers()
         self._moved: dict[tuple[str, str], Entry] = {}  # effects of the prologue that the code does not make any more
+        self.mistaken: dict[tuple[str, str], Entry] = {}  #: effects that a call with other arguments was taken for
         self.patches = Patches()
         self.patches.is_closed = turn > 0
         self.consumed_mail: set[int] = set()  #: mail that a record acted on
@@ -376,6 +377,7 @@ class Replay:
         """The next turn begins: what was recorded before it does not answer any more."""
         if not self.turn:
             self._leave_prologue(self.entries.values())
+        self.mistaken = {call: entry for call, entry in self.mistaken.items() if not entry.first.turn}
         self.turn = turn
         self.unclaimed = 0
         self._drop_indices()
@@ -414,6 +416,8 @@ class Replay:
         if entry is not None:
             return self._claimed(entry), True
         if expected is not None and expected.code == self.code:
+            if expected.is_effect:
+                self.mistaken[name, expected.digest] = expected
             return self._claimed(expected), False
         return None, True
 
@@ -440,19 +444,19 @@ class Replay:
 
     def has_left_over(self, branch: str, name: str, digest: str) -> bool:
         """Is a recorded effect left over that a new effect of this branch might be?"""
-        return (name, digest) in self._moved or (self.unclaimed > 0 and self._leftovers.has_any(branch, name, digest))
+        is_elsewhere = (name, digest) in self._moved or (name, digest) in self.mistaken
+        return is_elsewhere or (self.unclaimed > 0 and self._leftovers.has_any(branch, name, digest))
 
     @property
-    def has_moved(self) -> bool:
-        """Are there effects of the prologue that the code makes no more? It may make them in the loop."""
-        return bool(self._moved)
+    def has_elsewhere(self) -> bool:
+        """Are there effects that a new one would be, although it is not found among what is left over?"""
+        return bool(self._moved or self.mistaken)
 
     def left_over_effects(self, branch: str, name: str, digest: str) -> list[Entry]:
         """Recorded effects that a new effect of this branch might be, under another name or with other arguments."""
         if not self.has_left_over(branch, name, digest):
             return []
-        moved = [self._moved[name, digest]] if (name, digest) in self._moved else []
-        return moved + [
+        return [found[name, digest] for found in (self._moved, self.mistaken) if (name, digest) in found] + [
             e
             for e in self.entries.values()
             if is_unasked(e) and may_be(e, branch, name, digest, reappeared=self.reappeared)

@@ -134,7 +134,7 @@ class RunContext:
     @property
     def may_have_left_over(self) -> bool:
         """Is anything of the journal not claimed or not delivered yet? Else nothing can be left over."""
-        return self.replay.unclaimed > 0 or not self.ticks.is_replayed or self.replay.has_moved
+        return self.replay.unclaimed > 0 or not self.ticks.is_replayed or self.replay.has_elsewhere
 
     @property
     def goes_on(self) -> bool:

@@ -24,8 +24,17 @@ async def refuse_left_over(scope: Scope, name: str, args_digest: str) -> None:
     left = without_settled(run, replay.left_over_effects(scope.path, name, args_digest))
     if left:
         attempted = replay.attempted.get(scope.path, [])
+        detail = None
+        if (other := replay.mistaken.get((name, args_digest))) is not None:
+            detail = (
+                f"An effect with these arguments is recorded as {other.key}, and a call with other arguments was "
+                "taken for it: the same code makes its calls in another order, or with other values, than it did. "
+                "Made again, it would happen twice. Give the code what it had (settings, data), or fork the run."
+            )
         await run.block(
-            mismatch(asked=f"{scope.prefix()}{name}", where=where(scope), recorded=left, attempted=attempted)
+            mismatch(
+                asked=f"{scope.prefix()}{name}", where=where(scope), recorded=left, attempted=attempted, detail=detail
+            )
         )
 
 
