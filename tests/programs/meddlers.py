@@ -10,13 +10,12 @@ import holdfast as hf
 from holdfast.model import Status
 from holdfast.testing import LedgerLine
 from tests.programs.agents import deeds_of, ledger
-from tests.programs.driver import People
+from tests.programs.driver import PATIENCE_S, People
 from tests.programs.marks import was_seen
 from tests.programs.trees import Node, mix
 
 #: Effects that can be in doubt only if somebody is killed.
 _SURE = frozenset({"plainly", "sure", "both", "booked"})
-_PATIENCE_S = 60.0  #: for a run that was cancelled to end
 _LOOKS = 400  #: for an undo to begin
 _LIE: list[Any] = ["a lie", 0]
 _REFUSED = (hf.AlreadySettled, hf.UsageError, hf.RunFinished)
@@ -69,7 +68,7 @@ class Meddlers(People):
         if how == "pause before" and not (await run.pause(by="a person")).is_final:
             self.paused.add(run_id)
             await asyncio.sleep(chance.choice([0, 0.05, 0.3]))
-        cancelling = asyncio.create_task(run.cancel(by="a person", timeout=_PATIENCE_S))
+        cancelling = asyncio.create_task(run.cancel(by="a person", timeout=PATIENCE_S))
         if how.startswith("pause after"):
             await asyncio.sleep(chance.choice([0.005, 0.02, 0.05]))
             if not (await run.pause(by="a person")).is_final:
