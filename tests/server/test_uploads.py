@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import http.client
+import io
+import os
 import signal
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2 as httpx
 import pytest
 
+from holdfast.app.served import Served
 from holdfast.control import uploads
 from holdfast.journal.chain import revised
 from holdfast.model import ActFilter, Claim, RunId, Status
 from holdfast.server import output_shapes
 from holdfast.server.security import bodies
 from holdfast.server.security.people import Role
+from holdfast.store.served.store import ServedStore
 from holdfast.testing import check_history
 from holdfast.testing.samples import ALICE
 from tests.cli.commands import Commands
@@ -230,6 +235,51 @@ def test_a_client_that_dies_halfway_leaves_nothing_and_a_server_that_serves(hf: 
         assert server.process.stderr.read() == "Serving until Ctrl-C.\n", "it is no error of the server"
     files, _, acts = seen(tmp_path)
     assert (files, len(acts)) == ([("a.txt", 1)], 1)
+
+
+class Watched(io.FileIO):
+    """A file that knows how much was read at a time, and how often it was read from its beginning."""
+
+    most = begun = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size) or b""
+        self.most = max(self.most, len(found))
+        return found
+
+    def seek(self, place: int, whence: int = 0, /) -> int:
+        self.begun += place == 0
+        return super().seek(place, whence)
+
+
+def test_a_file_is_sent_a_little_at_a_time_and_anew_if_the_server_has_hung_up(hf: Commands, tmp_path: Path) -> None:
+    sleeping(tmp_path)
+    large = tmp_path / "large.bin"
+    large.write_bytes(DATA * 8)
+
+    async def give(url: str) -> list[tuple[int, bool]]:
+        given: list[tuple[int, bool]] = []
+        async with Served(url) as app:
+            for is_cut in (False, True):
+                line = cast("ServedStore", app._store).line
+                for connection in line._idle if is_cut else ():
+                    connection.sock.shutdown(socket.SHUT_RD)
+                with Watched(large) as file:
+                    given.append(await app._commanded.give(RunId("d"), "a", file, media_type=None, by=None, note=""))
+                assert file.most <= 1 << 20 < large.stat().st_size
+                assert file.begun == (3 if is_cut else 2), "its digest, and the bytes"
+            reading, writing = os.pipe()
+            with open(reading, "rb") as pipe:
+                os.write(writing, b"tides")
+                os.close(writing)
+                given.append(await app._commanded.give(RunId("d"), "piped", pipe, media_type=None, by=None, note=""))
+        return given
+
+    with serving(hf) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        assert asyncio.run(give(f"{url}/#t={server.token}")) == [(1, True), (1, False), (1, True)]
+    files, _, acts = seen(tmp_path)
+    assert (files, len(acts)) == ([("a", 1), ("piped", 1)], 2)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 from urllib.parse import urlencode
 
 from holdfast.app.app import Holdfast
@@ -24,6 +26,7 @@ from holdfast.model import RunId, Status, ThreadId, token_parts
 from holdfast.model.plans import Op
 from holdfast.verbs.agent import Agent
 
+_IN_MEMORY = 1 << 20
 _LONG_S = 24 * 3600.0  # pruning takes its time
 
 
@@ -190,7 +193,11 @@ class ServedCommanded(Commanded):
         self, run_id: RunId, name: str, stream: BinaryIO, *, media_type: str | None, by: str | None, note: str
     ) -> tuple[int, bool]:
         said = {"note": note} | ({} if media_type is None else {"media_type": media_type})
-        data = await asyncio.to_thread(stream.read)
         path = f"{place('runs', run_id, 'artifacts', name)}?{urlencode(said)}"
-        told = await act(self._store, "PUT", path, body=data)
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as kept:
+            file = stream
+            if not stream.seekable():  # a pipe; what is sent is read twice
+                await asyncio.to_thread(shutil.copyfileobj, stream, kept)
+                file = cast("BinaryIO", kept)
+            told = await act(self._store, "PUT", path, body=file)
         return told["version"], told["is_new"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final, TypeVar, cast
+from typing import Any, BinaryIO, Final, TypeVar, cast
 from urllib.parse import quote
 
 from holdfast.base.ids import new_uuid
@@ -51,9 +51,9 @@ _KINDS: Final[Mapping[str, type[HoldfastError]]] = {
 
 
 async def act(
-    store: Store, method: str, path: str, *, body: Mapping[str, Any] | bytes | None = None, timeout_s: float = 0.0
+    store: Store, method: str, path: str, *, body: Mapping[str, Any] | BinaryIO | None = None, timeout_s: float = 0.0
 ) -> Any:
-    """Have the server of a store do something; raises what doing it here would have raised. Bytes are a file."""
+    """Have the server of a store do something; raises what doing it here would have raised."""
     line = cast("ServedStore", store).line
     key = new_uuid().hex if method == "POST" else ""
     try:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import io
 import json
 import os
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 from holdfast.base.config import is_server
@@ -27,6 +28,7 @@ TOKEN: Final = "HOLDFAST_TOKEN"
 API: Final = "/api/v1"
 _TIMEOUT_S: Final = 60.0
 _SHOWN: Final = 200
+_AT_ONCE: Final = 1 << 20  # bytes of a file
 
 
 class Refusal(Exception):
@@ -40,6 +42,38 @@ class Refusal(Exception):
 def without_token(url: str) -> str:
     """The url as it may be shown."""
     return url.partition("#")[0] if is_server(url) else url
+
+
+class _File:
+    """What is sent of a file: as much as it had when its digest was made, a little at a time."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._size = 0
+
+    def headers(self) -> dict[str, str]:
+        """How it is announced; reads it once."""
+        found, self._size = sha256(), 0
+        self._stream.seek(0)
+        while part := self._stream.read(_AT_ONCE):
+            found.update(part)
+            self._size += len(part)
+        return {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(self._size),
+            "Repr-Digest": f"sha-256=:{b64encode(found.digest()).decode()}:",
+        }
+
+    def __iter__(self) -> Iterator[bytes]:
+        """From its beginning: on another connection it is sent again."""
+        self._stream.seek(0)
+        left = self._size
+        while left:
+            part = self._stream.read(min(left, _AT_ONCE))
+            if not part:
+                raise UsageError("The file became shorter while it was sent; nothing was stored of it.")
+            left -= len(part)
+            yield part
 
 
 class Line:
@@ -65,7 +99,7 @@ class Line:
     async def ask(self, method: str, path: str, body: Any = None, *, key: str = "", timeout_s: float = 0.0) -> Any:
         """What the server answers; Refusal if it is a problem that somebody may know what to do about.
 
-        The body is JSON, or the bytes of a file, which are announced with their digest.
+        The body is JSON, or a file, which is read from its beginning, twice, and announced with its digest.
         """
         return await asyncio.to_thread(self._ask, method, path, body, key=key, timeout_s=timeout_s or _TIMEOUT_S)
 
@@ -79,10 +113,10 @@ class Line:
             headers["Authorization"] = f"Bearer {self._token}"
         if key:
             headers["Idempotency-Key"] = key
-        given = body
-        if isinstance(body, bytes):
-            headers["Content-Type"] = "application/octet-stream"
-            headers["Repr-Digest"] = f"sha-256=:{b64encode(sha256(body).digest()).decode()}:"
+        given: bytes | _File | None = None
+        if isinstance(body, io.IOBase):
+            given = _File(cast("BinaryIO", body))
+            headers |= given.headers()
         elif body is not None:
             headers["Content-Type"] = "application/json"
             given = json.dumps(body).encode()
@@ -103,7 +137,7 @@ class Line:
         return "https" if self._is_secure else "http"
 
     def _sent(
-        self, method: str, path: str, given: bytes | None, *, headers: Mapping[str, str], timeout_s: float
+        self, method: str, path: str, given: bytes | _File | None, *, headers: Mapping[str, str], timeout_s: float
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         while True:
             is_kept = bool(self._idle)
