@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.base.clock import monotonic_us
+from holdfast.base.seldom import Seldom
 from holdfast.base.telemetry import info, warn
 from holdfast.errors import StoreError
 from holdfast.store.contract import Store
 
 _PATIENCE_S = 1.0
-SAY_AGAIN_US = 30_000_000  #: what stays wrong is told this often
 
 
 class Reach:
@@ -22,7 +21,7 @@ class Reach:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._said_us = 0
+        self._trouble = Seldom()
         self.is_there = True  #: at the last look; nobody becomes a worker without
 
     async def keep_looking(self, every_s: float) -> None:
@@ -35,13 +34,10 @@ class Reach:
         """Find out, and tell when it changes."""
         detail = await self._missing()
         self.is_there = detail is None
-        now = monotonic_us()
-        if detail is not None and now - self._said_us > SAY_AGAIN_US:
-            self._said_us = now
-            warn("store.out_of_reach", detail=detail)
-        elif detail is None and self._said_us:
-            self._said_us = 0
+        if detail is None and self._trouble.is_over("store"):
             info("store.reached", url=self._store.url)
+        elif detail is not None and self._trouble.is_due("store"):
+            warn("store.out_of_reach", detail=detail)
 
     async def _missing(self) -> str | None:
         try:

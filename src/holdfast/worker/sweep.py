@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.base.clock import AN_HOUR_US, is_ahead, monotonic_us, now_us
+from holdfast.base.seldom import Seldom
 from holdfast.base.telemetry import warn
 from holdfast.codec import said_by
 from holdfast.control import lifecycle
@@ -21,7 +22,7 @@ from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
 from holdfast.worker.jumps import Jumps
 from holdfast.worker.owners import forget_dead_workers
-from holdfast.worker.reach import SAY_AGAIN_US, Reach
+from holdfast.worker.reach import Reach
 from holdfast.worker.strays import Strays
 
 _AT_ONCE = 500  # runs claimed in one go
@@ -66,7 +67,7 @@ class Attendant:
         self._found = 0
         self._missing: set[Execution] = set()
         self._told: dict[RunId, str] = {}
-        self._failures: dict[str, tuple[str, int]] = {}  # of looks: what was said last, and when
+        self._failures = Seldom()
         self._reach = Reach(executor.store)
         self._jumps = Jumps()
         self._strays = Strays(executor.store, executor.pasts)
@@ -120,10 +121,7 @@ class Attendant:
             await self._store.changed(max(0.005, sweep_s - since_s))
 
     def _warn(self, event: str, *, error: str, chore: str = "") -> None:
-        """Looks are many: what fails in the same way again and again is told now and then."""
-        said, said_us = self._failures.get(event + chore, ("", 0))
-        if error != said or monotonic_us() - said_us > SAY_AGAIN_US:
-            self._failures[event + chore] = (error, monotonic_us())
+        if self._failures.is_due(event + chore, error):  # looks are many
             warn(event, error=error, **({"chore": chore} if chore else {}))
 
     async def _look(self) -> None:

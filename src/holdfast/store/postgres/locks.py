@@ -11,12 +11,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.base import clock
+from holdfast.base.seldom import Seldom
 from holdfast.base.telemetry import warn
 from holdfast.model import Claim
 from holdfast.store.queries import Queries
 
-_AGAIN_US = 60_000_000  # the same is not told more often than that
+_TOLD_EVERY_US = 60_000_000
 
 
 def lock_key(schema: str, worker_id: str) -> int:
@@ -39,17 +39,15 @@ class QueueLocks:
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
-        self._told_at: dict[str, int] = {}
+        self._kept = Seldom(_TOLD_EVERY_US)
 
     async def settle(
         self, connection: Any, queries: Queries, claims: Sequence[Claim], found: Sequence[bool | None]
     ) -> list[bool]:
         """Which claims were granted. None: nothing was decided, because somebody keeps the lock of the queue."""
         for queue in sorted({claim.row.queue for claim, won in zip(claims, found, strict=True) if won is None}):
-            now_us = clock.monotonic_us()
-            if now_us - self._told_at.get(queue, -_AGAIN_US) < _AGAIN_US:
+            if not self._kept.is_due(queue):
                 continue
-            self._told_at[queue] = now_us
             who = await holder(connection, queries, name=" ".join(("holdfast queue", self._schema, queue)))
             warn(
                 "queue.locked",
