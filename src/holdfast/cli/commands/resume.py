@@ -210,16 +210,18 @@ def execute_here(
     """Execute one run in this process to its end."""
     check_exists(setup)
     agents, project = known_agents(sources, app)
-    tried: list[str | None] = []  # the file that the run was last executed from, if its code is not here
+    is_here = True  # the code of the run
+    last: str | None = None  # else the file that it was last executed from
 
     async def work(attempt: Attempt) -> str | None:
+        nonlocal is_here, last
         async with executing(setup, agents.values()) as executor:
             row = await find(executor.store, wanted)
             run = executor.handle(row.id, row.thread_id)
-            if row.agent not in agents:
-                tried.append(source_in(await executor.store.records(row.id)))
+            is_here = row.agent in agents
+            if not is_here:
+                last = source_in(await executor.store.records(row.id))
             if not row.status.is_final or retry:
-                last = tried[0] if tried else None
                 _check_agent(row, agents, sources, project, _with_code(row.id, last, retry=retry))
             attempt.started(run)
             if retry and row.status in (Status.failed, Status.cancelled):
@@ -229,8 +231,8 @@ def execute_here(
             return await attempt.outcome(run, executor.store)
 
     def again(found: str, *options: str) -> str:
-        if tried:
-            return resume_hint(found, tried[0], options=options)
+        if not is_here:
+            return resume_hint(found, last, options=options)
         if len(sources) == 1 and not app:
             return resume_hint(found, sources[0], options=options)
         return hint("resume", found, *sources, options=(*(("--app", app) if app else ()), *options))
