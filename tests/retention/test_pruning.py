@@ -16,9 +16,10 @@ import holdfast as hf
 from holdfast.app import Holdfast
 from holdfast.base import clock
 from holdfast.base.config import Settings
+from holdfast.control.actors import act_on
 from holdfast.control.upkeep.retention import prune
 from holdfast.errors import ConflictingStart, RunFinished, RunPruned
-from holdfast.model import RunFilter, RunId
+from holdfast.model import ActFilter, RunFilter, RunId
 from holdfast.store import open_store
 from holdfast.testing import check_history
 from holdfast.testing.samples import ALICE, append, extend, new_run
@@ -87,6 +88,8 @@ def test_filters_choose_agents_and_statuses(url: str) -> None:
             assert [run.now[:6] for run in await app.runs()] == ["pruned", "pruned", ""]
             with pytest.raises(hf.UsageError, match="ended"):
                 await app.prune(older_than=NOW, status=[hf.Status.running])
+            acts = [act for _, act in await app._store.surveys.acts(ActFilter())]
+            assert sorted(act.target for act in acts) == ["*", "adder", "large"], "what is refused nobody has done"
 
     asyncio.run(asyncio.wait_for(go(), 60))
 
@@ -318,7 +321,7 @@ def test_writers_are_not_held_up_while_much_is_pruned(tmp_path: Path) -> None:
                 small = await store.create(new_run(f"r_{n}"), owner=ALICE)
                 await append(store, extend(small, *["done"] * 20, "finished", status=hf.Status.done, release=True))
             live = await other.create(new_run("r_live"), owner=ALICE)
-            pruning = asyncio.ensure_future(prune(store, older_than=NOW))
+            pruning = asyncio.ensure_future(prune(store, NOW, act=act_on(None, "", "prune", target="*")))
             longest, pruned_from = 0.0, time.monotonic()
             while not pruning.done():
                 step = extend(live, "done")

@@ -13,11 +13,11 @@ from holdfast.app.looks import WorkerInfo
 from holdfast.app.options import AppOptions
 from holdfast.base.clock import due_us
 from holdfast.control.actors import act_on
-from holdfast.control.filters import Filters, checked_limit, checked_text
+from holdfast.control.filters import Filters
 from holdfast.control.upkeep.retention import PruneResult, RetentionInfo, prune
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
-from holdfast.handle.acts import look, refused
+from holdfast.handle.acts import IN_AN_EFFECT, look, refused
 from holdfast.handle.decisions import InDoubt, Question
 from holdfast.handle.run import Run
 from holdfast.history.info import RunInfo
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from holdfast.automation.triggers import RefusedStart, Source, TriggerInfo
 
 R = TypeVar("R")
-_EFFECT = "do it in the body of an effect there"
 
 
 class Holdfast:
@@ -184,8 +183,7 @@ class Holdfast:
 
         Example: `for question in await app.questions(): print(question.prompt)`
         """
-        rows = await self._store.questions(only_open=only_open, limit=checked_limit(limit))
-        return [Question._of(self._store, row) for row in rows]
+        return await looks.questions(self._store, only_open=only_open, limit=limit)
 
     @look
     async def question(self, given: str) -> Question:
@@ -253,7 +251,7 @@ class Holdfast:
         act = act_on(by, note, "emit", target=event) if isinstance(by, Actor) else None  # code emits all the time
         return await self._parts.triggers.emit(event, value, dedup=dedup, transaction=transaction, act=act)
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def queue(
         self,
         name: str,
@@ -280,7 +278,7 @@ class Holdfast:
         """
         return await self._here.queues.infos()
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def pause_queue(self, name: str, *, by: str | None = None, note: str = "") -> None:
         """Take no more runs from a queue; those under way go on until they wait or end.
 
@@ -288,7 +286,7 @@ class Holdfast:
         """
         await self._here.queues.pause(name, act_on(by, note, "queue pause", target=name))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def resume_queue(self, name: str, *, by: str | None = None, note: str = "") -> None:
         """Take runs from a queue again.
 
@@ -296,7 +294,7 @@ class Holdfast:
         """
         await self._here.queues.resume(name, act_on(by, note, "queue resume", target=name))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def schedule(
         self,
         name: str,
@@ -328,7 +326,7 @@ class Holdfast:
         """
         return await self._parts.schedules.list()
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def pause_schedule(self, name: str, *, by: str | None = None, note: str = "") -> None:
         """Let a schedule start nothing.
 
@@ -336,7 +334,7 @@ class Holdfast:
         """
         await self._parts.schedules.pause(name, act_on(by, note, "schedule pause", target=name))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def resume_schedule(self, name: str, *, by: str | None = None, note: str = "") -> None:
         """Let a paused schedule go on; times that passed meanwhile are not made up for.
 
@@ -344,7 +342,7 @@ class Holdfast:
         """
         await self._parts.schedules.resume(name, act_on(by, note, "schedule resume", target=name))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def fire_schedule(self, name: str, *, by: str | None = None, note: str = "") -> Run[Any]:
         """Start a run of a schedule now, besides its times.
 
@@ -352,7 +350,7 @@ class Holdfast:
         """
         return await self.find(await self._parts.schedules.fire(name, act_on(by, note, "schedule run", target=name)))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def backfill_schedule(
         self, name: str, start: datetime, end: datetime, *, by: str | None = None, note: str = ""
     ) -> list[Run[Any]]:
@@ -363,7 +361,7 @@ class Holdfast:
         act = act_on(by, note, "schedule backfill", target=name)
         return [await self.find(each) for each in await self._parts.schedules.backfill(name, start, end, act=act)]
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def remove_schedule(self, name: str, *, by: str | None = None, note: str = "") -> None:
         """Forget a schedule. The runs that it started stay.
 
@@ -371,7 +369,7 @@ class Holdfast:
         """
         await self._parts.schedules.remove(name, act_on(by, note, "schedule remove", target=name))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def on(
         self,
         event: Source,
@@ -408,7 +406,7 @@ class Holdfast:
         """
         return list(await self._parts.triggers.refused(trigger, limit=limit))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def pause_trigger(self, name: str, *, by: str | None = None, note: str = "") -> None:
         """Let a trigger start nothing.
 
@@ -416,7 +414,7 @@ class Holdfast:
         """
         await self._parts.triggers.pause(name, act_on(by, note, "trigger pause", target=name))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def resume_trigger(self, name: str, *, by: str | None = None, note: str = "") -> None:
         """Let a paused trigger go on.
 
@@ -424,7 +422,7 @@ class Holdfast:
         """
         await self._parts.triggers.resume(name, act_on(by, note, "trigger resume", target=name))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def remove_trigger(self, name: str, *, by: str | None = None, note: str = "") -> None:
         """Forget a trigger. The runs that it started stay.
 
@@ -432,7 +430,7 @@ class Holdfast:
         """
         await self._parts.triggers.remove(name, act_on(by, note, "trigger remove", target=name))
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def prune(
         self,
         *,
@@ -454,13 +452,12 @@ class Holdfast:
 
         Example: `result = await app.prune(older_than=timedelta(days=30), agent="newsletter")`
         """
-        if not dry_run:
-            await self._store.add_act(act_on(by, note, "prune", target=checked_text("agent", agent) or "*"))
+        act = None if dry_run else act_on(by, note, "prune", target=agent or "*")
         return await prune(
-            self._store, older_than, agent=agent, statuses=status, dry_run=dry_run, forget=forget, progress=progress
+            self._store, older_than, agent=agent, statuses=status, forget=forget, progress=progress, act=act
         )
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def retain(self, agent: str, *, keep: Duration | None, by: str | None = None, note: str = "") -> None:
         """Have workers prune the runs of an agent that ended longer ago than that; None takes the rule away.
 

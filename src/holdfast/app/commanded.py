@@ -10,13 +10,11 @@ from holdfast.control.actors import actor
 from holdfast.control.plans import change_plan
 from holdfast.control.targets import existing
 from holdfast.errors import UsageError
-from holdfast.handle.acts import look, refused
+from holdfast.handle.acts import IN_AN_EFFECT, look, refused
 from holdfast.model import RunId
 from holdfast.model.plans import Op
 from holdfast.store.contract import Store
 from holdfast.verbs.artifact import checked_media_type, checked_name
-
-_EFFECT = "do it in the body of an effect there"
 
 
 class Commanded:
@@ -30,14 +28,14 @@ class Commanded:
         """Who acts; a server knows that by itself."""
         return actor(by)
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def settle(
         self, run_id: RunId, key: str, body: Mapping[str, Any], *, attempt: int, by: str | None, note: str
     ) -> None:
         """Say what became of an effect, as it is recorded."""
         await doubts.resolve(self._store, run_id, key, dict(body), attempt=attempt, by=by, note=note)
 
-    @refused(_EFFECT)
+    @refused(IN_AN_EFFECT)
     async def change_plan(self, run_id: RunId, ops: Sequence[Op], *, by: str | None, note: str) -> int:
         """Send a run changes of its plan; the number of the mail."""
         return await change_plan(self._store, run_id, ops, by=by, note=note)

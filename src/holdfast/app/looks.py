@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.base.clock import as_time
 from holdfast.base.data import data
-from holdfast.control.filters import Filters, run_filter
+from holdfast.control.filters import Filters, checked_limit, run_filter
 from holdfast.errors import RunNotFound, UsageError
 from holdfast.handle.acts import is_in_run
 from holdfast.handle.decisions import InDoubt, Question
@@ -50,6 +50,11 @@ async def in_doubt(here: Executor) -> list[InDoubt]:
         handles = [here.handle(*which) for which in dict.fromkeys((row.id, row.thread_id) for row, _ in found)]
         return [doubt for handle in handles for doubt in await handle.in_doubt()]
     return [InDoubt(here.store, row.id, **asdict(doubt)) for row, doubt in found]
+
+
+async def questions(store: Store, *, only_open: bool, limit: int) -> list[Question]:
+    rows = await store.questions(only_open=only_open, limit=checked_limit(limit))
+    return [Question._of(store, row) for row in rows]
 
 
 async def question(store: Store, given: str) -> Question:

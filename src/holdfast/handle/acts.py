@@ -18,6 +18,9 @@ from holdfast.running.scopes import scope_or_none
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 G = TypeVar("G", bound=Callable[..., AsyncIterator[Any]])
 
+#: What to use instead of acts for which there is no durable call.
+IN_AN_EFFECT = "do it in the body of an effect there"
+
 
 class InRun(StrEnum):
     """What a method is inside a run."""

@@ -80,13 +80,14 @@ async def prune(
     *,
     agent: str | None = None,
     statuses: Sequence[Status] = (),
-    dry_run: bool = False,
     forget: bool = False,
     progress: Progress | None = None,
+    act: Act | None,
 ) -> PruneResult:
     """Remove what runs did that ended longer ago than that; with `forget`, also tombstones that are so old.
 
-    Nothing is removed that something alive may need: see `Store.ended`.
+    Nothing is removed that something alive may need: see `Store.ended`. Who does it is kept before anything is removed;
+    without an act, it is only told what would be.
     """
     checked_text("agent", agent)
     statuses = [Status(each) for each in statuses]  # an app is given strings as well
@@ -95,6 +96,9 @@ async def prune(
         raise UsageError(f"Only runs that have ended can be pruned, not those that are {', '.join(unfinished)}.")
     before = now_us() - int(in_seconds(older_than, "older_than=") * 1_000_000)
     wanted = frozenset(statuses) or FINAL
+    dry_run = act is None
+    if act is not None:
+        await store.add_act(act)
     agents = await store.ended_agents() if agent is None else [agent]
     pruner = _Pruner(store, before, progress=progress, rest=_REST)
     for each in agents:
