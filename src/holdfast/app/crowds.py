@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.app.looks import runs
 from holdfast.control import lifecycle
-from holdfast.control.filters import Filters
+from holdfast.control.filters import Filters, run_filter
 from holdfast.durations import Duration
-from holdfast.history.info import RunInfo
-from holdfast.model import FINAL, RunId, Status, ThreadId
+from holdfast.model import UNFINISHED, RunRow, Status
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 from holdfast.worker.executor import Executor
-
-_MOST = 1000  # runs acted on in one page
 
 
 async def pause_all(here: Executor, filters: Filters, *, by: str | None, note: str) -> list[str]:
@@ -19,7 +16,7 @@ async def pause_all(here: Executor, filters: Filters, *, by: str | None, note: s
         run.id
         for run in await _unfinished(here.store, filters)
         if run.status is not Status.paused
-        and await here.handle(RunId(run.id), ThreadId(run.thread_id)).pause(by=by, note=note) is Status.paused
+        and await here.handle(run.id, run.thread_id).pause(by=by, note=note) is Status.paused
     ]
 
 
@@ -27,7 +24,7 @@ async def resume_all(here: Executor, filters: Filters, *, by: str | None, note: 
     running = await _unfinished(here.store, {**filters, "status": Status.running})
     found = await _unfinished(here.store, {**filters, "status": Status.paused})
     every = {run.id: run for run in [*found, *running]}
-    return [run_id for run_id in every if await lifecycle.resume(here.store, RunId(run_id), by=by, note=note)]
+    return [run_id for run_id in every if await lifecycle.resume(here.store, run_id, by=by, note=note)]
 
 
 async def cancel_all(
@@ -35,16 +32,11 @@ async def cancel_all(
 ) -> list[str]:
     cancelled: list[str] = []
     for run in await _unfinished(here.store, filters):
-        handle = here.handle(RunId(run.id), ThreadId(run.thread_id))
+        handle = here.handle(run.id, run.thread_id)
         if await handle.cancel(by=by, note=note, kill=kill, timeout=timeout) is Status.cancelled:
             cancelled.append(run.id)
     return cancelled
 
 
-async def _unfinished(store: Store, filters: Filters) -> list[RunInfo]:
-    found: list[RunInfo] = []
-    last: str | None = None
-    while page := await runs(store, filters, limit=_MOST, after=last):
-        found += [run for run in page if run.status not in FINAL]
-        last = page[-1].id
-    return found
+async def _unfinished(store: Store, filters: Filters) -> list[RunRow]:
+    return [row async for row in every_run(store, run_filter(filters, among=UNFINISHED))]

@@ -19,15 +19,14 @@ from holdfast.cli.stores import complete_run
 from holdfast.cli.text import SHAPES, clean
 from holdfast.errors import HoldfastError
 from holdfast.handle.run import Run
-from holdfast.history.info import RunInfo
+from holdfast.history.info import RunInfo, info_of
 from holdfast.history.words import count
-from holdfast.model import FINAL, Status
+from holdfast.model import UNFINISHED, RunFilter, Status
+from holdfast.store.runs import every_run
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PAGE = 500
 _AT_ONCE = 32  #: acting on a run that executes waits for its worker; the others need not wait for that
-UNFINISHED = frozenset(Status) - FINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +77,11 @@ async def chosen(app: Holdfast, runs: Sequence[str], filters: Filters, default: 
         found = [await (await app.find(given)).info() for given in runs]
         return list({info.id: info for info in found}.values())
     wanted = frozenset(map(Status, filters.statuses)) or frozenset(default)
+    dead = await app._store.dead_workers()
     fitting: list[RunInfo] = []
     for status in (each for each in Status if each in wanted):
-        after: str | None = None
-        while page := await app.runs(status=status, agent=filters.agent, queue=filters.queue, limit=_PAGE, after=after):
-            fitting += page
-            after = page[-1].id
+        which = RunFilter(status=frozenset({status}), agent=filters.agent, queue=filters.queue)
+        fitting += [info_of(row, is_lost=row.owner in dead) async for row in every_run(app._store, which)]
     return fitting
 
 

@@ -16,6 +16,7 @@ from holdfast.model.budgets import BUDGET, Budget, Used, raised, reached
 from holdfast.model.diagnoses import OverBudget
 from holdfast.model.reasons import Blocked
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 
 
 async def change_budget(store: Store, run_id: RunId, given: Budget, *, by: str | None, note: str) -> bool:
@@ -65,13 +66,10 @@ async def waiting_for_budget(store: Store, owner: RunId) -> AsyncIterator[RunId]
     """The runs that came of one with a budget, and are blocked because it was used up."""
     above = [owner]
     while above:
-        parent, last = above.pop(), None
-        while page := await store.runs(RunFilter(parent_id=parent, before_id=last, limit=200)):
-            for row in page:
-                above.append(row.id)
-                if is_over(row, owner):
-                    yield row.id
-            last = page[-1].id
+        async for row in every_run(store, RunFilter(parent_id=above.pop())):
+            above.append(row.id)
+            if is_over(row, owner):
+                yield row.id
 
 
 def is_over(row: RunRow, owner: RunId) -> bool:

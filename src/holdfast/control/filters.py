@@ -39,11 +39,14 @@ class Filters(TypedDict, total=False):
     since: Duration | datetime | None  #: created since then, or not longer ago than that
 
 
-def run_filter(filters: Filters, *, limit: int, after: str | None) -> RunFilter:
-    """The filter as a store takes it; UsageError says what of it cannot be."""
+def run_filter(
+    filters: Filters, *, limit: int = 50, after: str | None = None, among: frozenset[Status] = frozenset(Status)
+) -> RunFilter:
+    """The filter as a store takes it; UsageError says what of it cannot be. `among`: none but these are meant."""
     thread_id, status, since = filters.get("thread_id"), filters.get("status"), filters.get("since")
+    statuses = among if status is None else among & {_status(status)}
     return RunFilter(
-        status=None if status is None else frozenset({_status(status)}),
+        status=None if statuses == frozenset(Status) else statuses,
         agent=checked_text("agent", filters.get("agent")),
         thread_id=None if thread_id is None else ThreadId(checked_text("thread_id", thread_id)),
         queue=checked_text("queue", filters.get("queue")),

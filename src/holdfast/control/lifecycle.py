@@ -24,6 +24,7 @@ from holdfast.model.budgets import Budget
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.reasons import Blocked, Paused, Stood, Waiting
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 
 
 async def pause(store: Store, run_id: RunId, *, by: str | None, note: str, own_id: str = "") -> Status:
@@ -266,9 +267,5 @@ async def _cancel_children(store: Store, run_id: RunId, *, note: str, kill: bool
 
 
 async def unfinished_children(store: Store, run_id: RunId) -> list[RunId]:
-    found: list[RunId] = []
-    last: RunId | None = None
-    while page := await store.runs(RunFilter(parent_id=run_id, before_id=last, limit=200)):
-        found += [row.id for row in page if not row.status.is_final]
-        last = page[-1].id
-    return found
+    children = every_run(store, RunFilter(parent_id=run_id))
+    return [row.id async for row in children if not row.status.is_final]

@@ -14,10 +14,10 @@ from holdfast.journal.mismatches import is_left_over
 from holdfast.journal.replay import Replay
 from holdfast.model import Kind, Record, RunFilter, RunId, RunRow, Status
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 
 _STOPPED = frozenset({Status.in_doubt, Status.blocked})
 _GOING = frozenset({Status.running, Status.paused})
-_PAGE = 500
 _UNTOLD = '{"retry_at": 0, "postponed": 0}'
 _VERDICTS = {
     "landed": "it happened",
@@ -120,9 +120,6 @@ async def _args(store: Store, run_id: RunId, outline: Sequence[Record], *, key: 
 
 async def _runs_in_doubt(store: Store) -> AsyncIterator[RunRow]:
     """The runs that may have one; their journals tell."""
-    last: RunId | None = None
-    while page := await store.runs(RunFilter(status=_STOPPED | _GOING, before_id=last, limit=_PAGE)):
-        for row in page:
-            if row.status in _STOPPED or row.summary.get("held"):
-                yield row
-        last = page[-1].id
+    async for row in every_run(store, RunFilter(status=_STOPPED | _GOING)):
+        if row.status in _STOPPED or row.summary.get("held"):
+            yield row

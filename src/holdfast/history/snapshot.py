@@ -11,7 +11,7 @@ from holdfast.base.clock import as_time, now_us
 from holdfast.base.data import data
 from holdfast.history.info import RunInfo, info_of
 from holdfast.history.waiting import needs_you
-from holdfast.model import FINAL, RunFilter, RunId, RunRow, Status
+from holdfast.model import FINAL, UNFINISHED, RunFilter, RunId, RunRow, Status
 from holdfast.store.contract import Store
 
 _OPEN = 500  #: unfinished runs that are looked at
@@ -54,7 +54,7 @@ class Watcher:
     async def look(self) -> Snapshot:
         """How it is now."""
         store, now = self.store, now_us()
-        listed = await store.runs(RunFilter(status=frozenset(Status) - FINAL, limit=_OPEN + 1))
+        listed = await store.runs(RunFilter(status=UNFINISHED, limit=_OPEN + 1))
         is_cut, listed = len(listed) > _OPEN, listed[:_OPEN]
         dead = await store.dead_workers()
         workers = await store.workers()

@@ -27,7 +27,7 @@ from holdfast.model.runs import (
     token_of,
     token_parts,
 )
-from holdfast.model.statuses import FINAL, TRANSITIONS, Status, following
+from holdfast.model.statuses import FINAL, TRANSITIONS, UNFINISHED, Status, following
 from holdfast.model.streams import STREAMS, CutReason, Partial, StreamEvent, StreamEventKind
 from holdfast.model.threads import Message, Said, Saying, ThreadRow
 from holdfast.model.waits import Wait, WaitKind
@@ -42,6 +42,7 @@ __all__ = [
     "TAGS",
     "TRANSITIONS",
     "UNBEGUN",
+    "UNFINISHED",
     "Act",
     "ActFilter",
     "Actor",

@@ -27,6 +27,7 @@ class Status(StrEnum):
 
 
 FINAL = frozenset({Status.done, Status.failed, Status.cancelled})
+UNFINISHED = frozenset(Status) - FINAL
 
 _PARKED = frozenset({Status.queued, Status.sleeping, Status.waiting, Status.paused, Status.in_doubt, Status.blocked})
 

@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from holdfast.model import (
+    FINAL,
     Act,
     ActFilter,
     Kind,
@@ -26,6 +27,7 @@ from holdfast.model import (
 )
 from holdfast.model.budgets import BUDGET, Budget, FamilyUse, Used
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run, pages_of_runs
 from holdfast.testing import conformance_files
 from holdfast.testing.samples import (
     ALICE,
@@ -217,6 +219,19 @@ async def tombstones_are_forgotten_and_nothing_else_is(make: MakeStore) -> None:
         assert len(await store.records(rows[3].id)) == 3
 
 
+async def pages_go_on_although_the_run_they_have_come_to_is_forgotten(make: MakeStore) -> None:
+    async with opened(make) as store:
+        rows = [await _ended(store, f"r_{number}", created_at=START + number) for number in range(5)]
+        found: list[RunId] = []
+        async for page in pages_of_runs(store, RunFilter(status=FINAL), at_once=2):
+            found += [row.id for row in page]
+            if page[-1].id == rows[3].id:
+                assert await _prune(store, rows[3]) == [Removal.gone]
+                assert await store.forget_runs([rows[3].id]) == 1
+        assert found == [row.id for row in reversed(rows)]
+        assert [row.id async for row in every_run(store)] == [rows[number].id for number in (4, 2, 1, 0)]
+
+
 # taking in
 
 
@@ -355,6 +370,7 @@ CASES: tuple[Case, ...] = (
     a_run_that_changed_meanwhile_is_kept,
     much_is_removed_in_parts,
     tombstones_are_forgotten_and_nothing_else_is,
+    pages_go_on_although_the_run_they_have_come_to_is_forgotten,
     a_whole_run_is_taken_in_as_it_is,
     an_id_that_exists_is_not_replaced_unless_it_is_the_one_named,
     the_largest_runs_are_named_with_what_they_take,

@@ -38,7 +38,6 @@ from holdfast.model import (
     MailKind,
     NoteKind,
     Record,
-    RunFilter,
     RunRow,
     Status,
     Wait,
@@ -48,12 +47,12 @@ from holdfast.model import (
 )
 from holdfast.store import open_store
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 from holdfast.testing.invariants_effects import effect_violations
 from holdfast.testing.invariants_streams import stream_violations
 from holdfast.testing.ledger import Ledger, LedgerLine
 from holdfast.testing.reading import in_own_loop
 
-_PAGE = 500
 _BEGINS = frozenset({Kind.started, Kind.decided, Kind.attempt, Kind.intent, Kind.child, Kind.settled})
 _GOES_ON = frozenset({"not_landed", "retry"})
 _DECIDERS = frozenset({"verify", "on_doubt", "person", "the store", "cancel"})
@@ -125,7 +124,7 @@ async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[
     bodies: dict[str, list[LedgerLine]] = {}
     for line in lines:
         bodies.setdefault(line.run, []).append(line)
-    async for row in _rows(store):
+    async for row in every_run(store):
         try:
             loaded = await store.load(row.id)
             verification = await verify(store, row.id)
@@ -147,17 +146,6 @@ async def _violations(store: Store, lines: Sequence[LedgerLine], acks: Sequence[
         missing = _missing(known.get(run), key)
         if missing:
             yield f"run {run}: {missing}"
-
-
-async def _rows(store: Store) -> AsyncIterator[RunRow]:
-    before = None
-    while True:
-        page = await store.runs(RunFilter(limit=_PAGE, before_id=before))
-        for row in page:
-            yield row
-        if len(page) < _PAGE:
-            return
-        before = page[-1].id
 
 
 def violations_of(

@@ -12,16 +12,16 @@ from holdfast.errors import CorruptJournal
 from holdfast.journal.integrity import check_row
 from holdfast.journal.tombstones import is_elsewhere, is_empty
 from holdfast.journal.verification import quarantine_reason
-from holdfast.model import FINAL, Loaded, RunFilter, RunId, RunRow, Status
+from holdfast.model import FINAL, UNFINISHED, Loaded, RunFilter, RunRow, Status
 from holdfast.model.reasons import Frozen
 from holdfast.store.contract import Store
+from holdfast.store.runs import pages_of_runs
 from holdfast.verbs.agent import Agent
 from holdfast.worker.loading import Loading
 from holdfast.worker.rehearsing import DryHost, Forecast, Rehearsal, damaged
 
 _PAGE: Final = 200
 _AT_ONCE: Final = 100
-_UNFINISHED: Final = frozenset(Status) - FINAL
 
 
 async def forecasts(
@@ -33,9 +33,7 @@ async def forecasts(
     their frozen copies: nothing is executed.
     """
     host, loading = DryHost(store, Settings(), agents), Loading(store)
-    before: RunId | None = None
-    while page := await store.runs(RunFilter(status=_UNFINISHED, agent=agent, before_id=before, limit=_PAGE)):
-        before = page[-1].id
+    async for page in pages_of_runs(store, RunFilter(status=UNFINISHED, agent=agent), at_once=_PAGE):
         wanted = [row for row in page if isinstance(row.reason, Frozen) or not (is_empty(row) or is_elsewhere(row))]
         unknown.update(row.agent for row in wanted if row.agent not in agents)
         known = [row for row in wanted if row.agent in agents]

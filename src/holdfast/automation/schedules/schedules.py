@@ -54,6 +54,7 @@ from holdfast.errors import StoreError, UsageError
 from holdfast.journal.tombstones import is_empty
 from holdfast.model import Act, RunFilter, RunId, Status
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 
 __all__ = ["ScheduleInfo", "ScheduledStart", "Schedules"]
 
@@ -431,13 +432,8 @@ class Schedules:
 
     async def _stamps_with_runs(self, name: str, *, since: int) -> set[str]:
         """The instants, as in ids, that have a run of some generation that was stored since then."""
-        found: set[str] = set()
-        which = RunFilter(id_prefix=f"{name}:", since=since, limit=1000)
-        while rows := await self._store.runs(which):
-            matches = (_STAMP.fullmatch(row.id, len(name) + 1) for row in rows)
-            found.update(match[1] for match in matches if match is not None)
-            which = replace(which, before_id=rows[-1].id)
-        return found
+        runs = every_run(self._store, RunFilter(id_prefix=f"{name}:", since=since))
+        return {match[1] async for row in runs if (match := _STAMP.fullmatch(row.id, len(name) + 1)) is not None}
 
 
 def _next(state: ScheduleState) -> ScheduleState:

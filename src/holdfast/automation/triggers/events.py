@@ -16,7 +16,7 @@ they are due once more, at the end of that while; so finding the old ones costs 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -50,8 +50,9 @@ from holdfast.errors import (
     Undecodable,
     UsageError,
 )
-from holdfast.model import FINAL, Act, Definition, RunFilter, RunId, Status
+from holdfast.model import UNFINISHED, Act, Definition, RunFilter, RunId, Status
 from holdfast.store.contract import Store
+from holdfast.store.runs import pages_of_runs
 
 EVENT: Final = "event"
 #: How long a delivered event is remembered: a second one with its dedup id is the first.
@@ -60,8 +61,7 @@ KEPT_US: Final = 7 * 86_400 * 1_000_000
 CLAIM_US: Final = 2_000_000
 
 _BATCH: Final = 50
-_PAGE: Final = 500
-_LISTENING: Final = frozenset(Status) - FINAL - {Status.quarantined}
+_LISTENING: Final = UNFINISHED - {Status.quarantined}
 #: So many attempts are made before an event is given up, however old its time says it is.
 _LEAST_ATTEMPTS: Final = 20
 
@@ -323,19 +323,10 @@ class Events:
             return
         own = {_run_id(trigger, event) for trigger in ears.triggers}
         for agent in ears.agents.get(event.name, ()):
-            async for page in self._listeners(agent, event.until):
-                others = [run_id for run_id in page if run_id not in own]
+            listening = RunFilter(status=_LISTENING, agent=agent)
+            async for page in pages_of_runs(self._store, listening):
+                others = [row.id for row in page if row.created_at <= event.until and row.id not in own]
                 await in_parallel(lambda run_id: self._send_to(run_id, event), others)
-
-    async def _listeners(self, agent: str, until: int) -> AsyncIterator[list[RunId]]:
-        before: RunId | None = None
-        while True:
-            which = RunFilter(status=_LISTENING, agent=agent, before_id=before, limit=_PAGE)
-            rows = await self._store.runs(which)
-            if not rows:
-                return
-            yield [row.id for row in rows if row.created_at <= until]
-            before = rows[-1].id
 
     async def _send_to(self, run_id: RunId, event: _Event) -> None:
         try:

@@ -12,7 +12,6 @@ from holdfast.cli.clients import with_app
 from holdfast.cli.failure import CONFLICT, OK, TIMEOUT
 from holdfast.cli.prompts import confirm
 from holdfast.cli.selection import (
-    UNFINISHED,
     Filters,
     Outcome,
     Told,
@@ -28,7 +27,7 @@ from holdfast.cli.text import SHAPES, clean
 from holdfast.handle.run import Run
 from holdfast.history.info import RunInfo
 from holdfast.history.words import count
-from holdfast.model import Status
+from holdfast.model import UNFINISHED, Status
 
 _NAMED = 5  #: runs to be named in the question
 

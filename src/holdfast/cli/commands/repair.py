@@ -15,12 +15,13 @@ from holdfast.cli.progress import Bar
 from holdfast.cli.setup import Setup, command, warn_of_password
 from holdfast.cli.stores import complete_run, existing_store, opened
 from holdfast.control.upkeep.copying import Copies
-from holdfast.control.upkeep.repairing import Repairs, all_runs
+from holdfast.control.upkeep.repairing import Repairs
 from holdfast.control.upkeep.transfers import Outcome, Transfer
 from holdfast.errors import RunNotFound
 from holdfast.history.words import count
 from holdfast.model import Actor, RunFilter, RunRow
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 
 _MARKS = {Outcome.repaired: ("✔", "green"), Outcome.there: ("✔", "dim"), Outcome.refused: ("▲", "yellow")}
 _CODES = {
@@ -54,7 +55,7 @@ def repair_command(setup: Setup, to_url: str, runs: tuple[str, ...], note: str, 
 
     async def work() -> list[Transfer]:
         async with existing_store(setup, read_only=True) as source:
-            wanted = [await _row(source, given) for given in runs] or [row async for row in all_runs(source)]
+            wanted = [await _row(source, given) for given in runs] or [row async for row in every_run(source)]
             async with opened(to_url) as target:
                 await Copies(source, target).check_two()
                 return await _repaired(Repairs(source, target, by=by, note=note), wanted, is_named=bool(runs))

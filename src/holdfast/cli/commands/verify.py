@@ -10,7 +10,6 @@ from holdfast.cli.failure import INTEGRITY, OK, USAGE, Failure
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, paint, to_json
-from holdfast.control.upkeep.repairing import all_runs
 from holdfast.history.artifacts import FILES, outputs_of
 from holdfast.history.lookup import find
 from holdfast.history.words import count
@@ -19,6 +18,7 @@ from holdfast.model import RunId
 from holdfast.model.files import FileState
 from holdfast.store.contract import Store
 from holdfast.store.problems import Concern
+from holdfast.store.runs import every_run
 
 
 @command("verify")
@@ -47,7 +47,7 @@ def verify_command(setup: Setup, run: str | None, every: bool) -> int:
         if run is not None:
             return [await check(store, (await find(store, run)).id)], []
         found = []
-        async for row in all_runs(store):
+        async for row in every_run(store):
             found.append(await check(store, row.id))
             if sys.stderr.isatty() and len(found) % 100 == 0:
                 print(f"\r\x1b[K{count(len(found), 'run')} …", end="", file=sys.stderr, flush=True)

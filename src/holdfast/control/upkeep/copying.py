@@ -23,8 +23,8 @@ from holdfast.journal.verification import check_whole
 from holdfast.model import Definition, RunFilter, RunId, RunRow, Status, ThreadId, Whole, reasons
 from holdfast.model.reasons import Arriving, Frozen, Moved, Moving, Was
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 
-_PAGE = 200
 _AT_ONCE = 16
 
 
@@ -48,12 +48,9 @@ class Copies:
 
     async def chosen(self, *, agent: str | None, statuses: frozenset[Status] | None) -> AsyncIterator[RunRow]:
         """Runs that fit, newest first; those that were moved or pruned are left out."""
-        before: RunId | None = None
-        while page := await self._source.runs(RunFilter(agent=agent, status=statuses, before_id=before, limit=_PAGE)):
-            before = page[-1].id
-            for row in page:
-                if not is_empty(row):
-                    yield row
+        async for row in every_run(self._source, RunFilter(agent=agent, status=statuses)):
+            if not is_empty(row):
+                yield row
 
     async def copy(self, rows: Sequence[RunRow], *, frozen: bool = False) -> list[Transfer]:
         """Copy runs that have ended; an unfinished one is refused, unless its copy is to be frozen."""

@@ -41,11 +41,11 @@ from holdfast.errors import CorruptJournal, StoreError
 from holdfast.journal.chain import revised
 from holdfast.journal.integrity import check_row
 from holdfast.journal.tombstones import is_elsewhere, is_empty, told, tombstone
-from holdfast.model import Kind, NoteKind, Proof, Removal, RunFilter, RunId, RunRow, Status, WaitKind, WorkerId, reasons
+from holdfast.model import Kind, NoteKind, Proof, Removal, RunFilter, RunRow, Status, WaitKind, WorkerId, reasons
 from holdfast.model.reasons import Arriving, Frozen, Moved, Moving, Was
 from holdfast.store.contract import Store
+from holdfast.store.runs import every_run
 
-_PAGE = 200
 _REMOVED_AT_ONCE = 2000
 _ATTEMPTS = 20
 
@@ -105,12 +105,7 @@ class Mover:
         return family
 
     async def _children(self, row: RunRow) -> list[RunRow]:
-        found: list[RunRow] = []
-        last: RunId | None = None
-        while page := await self._source.runs(RunFilter(parent_id=row.id, before_id=last, limit=_PAGE)):
-            found += page
-            last = page[-1].id
-        return found
+        return [each async for each in every_run(self._source, RunFilter(parent_id=row.id))]
 
     async def _precheck(self, family: Sequence[RunRow]) -> None:
         """Refuse before anything is changed, if it can be known by then."""

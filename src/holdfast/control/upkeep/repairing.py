@@ -10,7 +10,7 @@ yet, or whose parent or children stay there, is frozen in the other one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -26,7 +26,7 @@ from holdfast.journal.messages import CALLS, check_messages
 from holdfast.journal.signing import Misfits, end_of, has_open_child, misfits_in, signed_anew
 from holdfast.journal.tombstones import is_elsewhere
 from holdfast.journal.verification import check_whole, verify
-from holdfast.model import Kind, NoteKind, Record, RunFilter, RunId, RunRow, Status, Whole
+from holdfast.model import Kind, NoteKind, Record, RunRow, Status, Whole
 from holdfast.model.reasons import Corrupt, Frozen, Paused, Reason, Was
 from holdfast.store.contract import Store
 
@@ -36,15 +36,6 @@ _PAGE = 500
 _PATIENCE = 1000  #: so many in a row that cannot be read: there are no more
 _NAMED = 20
 _DAMAGED: Final = (CorruptJournal, StoreCorrupt)
-
-
-async def all_runs(store: Store) -> AsyncIterator[RunRow]:
-    """Newest first; a row that cannot be read is among them, as quarantined."""
-    before: RunId | None = None
-    while page := await store.runs(RunFilter(before_id=before, limit=_PAGE)):
-        for row in page:
-            yield row
-        before = page[-1].id
 
 
 class Repairs:
