@@ -310,6 +310,45 @@ def test_whoever_writes_a_new_status_asks_what_may_follow() -> None:
     assert {each for each in found if not each.startswith("testing/")} == STORED_ANEW.keys()
 
 
+#: Exceptions that are no errors of `holdfast.errors`: who raises them for whom. Adapters, tools for tests and the demo
+#: have their own.
+OF_ONE_PART = {
+    "cli/failure.py": "click shows it",
+    "codec/proofs.py": "the proof of a value is given up",
+    "codec/refusal.py": "a value is refused; whoever encodes says where it stood",
+    "control/mail.py": "the run was given up meanwhile: look again",
+    "control/upkeep/transfers.py": "becomes a line of what was not copied",
+    "handle/served.py": "the status that a server has refused an act with",
+    "running/bodies.py": "ends an attempt whose thread lives on",
+    "server/problems.py": "becomes an answer",
+    "store/mailing.py": "what mail does to a run could not be decided",
+    "store/served/line.py": "the answer of a server, before it is known what it means",
+    "store/sqlite/batches.py": "the commits of a batch are made one by one",
+}
+
+
+def test_errors_that_users_meet_are_in_one_file() -> None:
+    found = {
+        path.relative_to(SRC).as_posix()
+        for path in MODULES
+        for node in classes(tree(path))
+        if any(ast.unparse(base).endswith(("Error", "Exception")) for base in node.bases)
+    }
+    found -= {"errors.py"}
+    assert {each for each in found if not each.startswith(("ext/", "testing/", "demo/"))} == OF_ONE_PART.keys()
+
+
+def test_data_has_slots() -> None:
+    found = {
+        f"{path.relative_to(SRC).as_posix()} {node.name}"
+        for path in MODULES
+        for node in classes(tree(path))
+        for mark in map(ast.unparse, node.decorator_list)
+        if "dataclass" in mark and "slots=True" not in mark
+    }
+    assert {each for each in found if not each.startswith("ext/")} == {"running/artifacts.py Artifact"}  # of its base
+
+
 def test_sql_is_in_sql_files_only() -> None:
     found = [
         f"{shown(path)}:{node.lineno}: {node.value[:80]!r}"

@@ -79,7 +79,6 @@ def _ways(found: Any) -> _Ways:
 
 
 def _parts(argument: Any) -> list[Any]:
-    """The parsed patterns in an argument of an operation."""
     if isinstance(argument, parser.SubPattern):
         return [argument]
     return [each for inner in argument for each in _parts(inner)] if isinstance(argument, tuple | list) else []

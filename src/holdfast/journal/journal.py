@@ -176,7 +176,7 @@ class Journal:
     # waiting for the disk
 
     @property
-    def backlogged(self) -> bool:
+    def is_backlogged(self) -> bool:
         """Too much is not on disk yet; the next call has to wait."""
         undurable = self._head_seq - self.durable_seq + len(self._drafts)
         if undurable >= self._settings.backlog_records:

@@ -122,10 +122,10 @@ async def deliver(scope: Scope, record: Callable[[int], None], *, shielded: bool
     run = scope.run
     if run.activity.lines == 1:
         record(run.ticks.next_tick())
-        if run.journal.backlogged:
+        if run.journal.is_backlogged:
             await run.journal.wait_backlog()
         return
-    if run.journal.backlogged:
+    if run.journal.is_backlogged:
         await (
             run.journal.wait_backlog()
         )  # before its turn: what comes after that happens in a fixed number of loop turns

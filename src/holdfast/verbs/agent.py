@@ -144,7 +144,6 @@ class Call(Coroutine[Any, Any, R_co]):
 
     @classmethod
     def _decoded(cls: type[Call[R]], agent: Agent[..., R], text: str) -> Call[R]:
-        """The call that was stored."""
         args, kwargs = decode_input(agent.fn, text)
         return cls(agent, args, kwargs)
 

@@ -138,7 +138,7 @@ class StepCall(DurableCall[Any]):
                 scope.count_executed()
                 if error is None:
                     info.is_over = True
-                    if run.activity.lines == 1 and info.outputs is None and not journal.backlogged:
+                    if run.activity.lines == 1 and info.outputs is None and not journal.is_backlogged:
                         # The usual case, without a detour: one branch, nothing to wait for.
                         journal.summary["steps"] = journal.summary.get("steps", 0) + 1
                         journal.end(key, _DONE, tick=run.ticks.next_tick(), took=took, payload=payload)

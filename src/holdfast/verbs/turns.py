@@ -120,7 +120,7 @@ class Turns(Generic[S]):
         if run.replay.is_closed:
             return await self._take_up(scope)
         replay, journal = run.replay, run.journal
-        if replay.unclaimed or run.gate.shut is not None or not run.ticks.is_replayed or journal.backlogged:
+        if replay.unclaimed or run.gate.shut is not None or not run.ticks.is_replayed or journal.is_backlogged:
             scope.enter_call()
             try:
                 await _pass_head(scope)
@@ -282,9 +282,9 @@ async def _pass_head(scope: Scope) -> None:
         if left := without_settled(run, run.replay.open_intents()):
             attempted = run.replay.attempted.get(scope.path, [])
             await run.block(mismatch(asked="the next turn", where=caller(), recorded=left, attempted=attempted))
-    if run.journal.backlogged:
+    if run.journal.is_backlogged:
         await run.journal.wait_backlog()
-        if run.journal.backlogged:  # little, but for long: nobody has let the loop turn
+        if run.journal.is_backlogged:  # little, but for long: nobody has let the loop turn
             await run.journal.barrier()
     if run.gate.shut is not None:
         await run.gate.pass_(scope)

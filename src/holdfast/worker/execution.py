@@ -187,7 +187,6 @@ class Execution:
             await ending.park()
 
     def _start(self) -> asyncio.Task[None]:
-        """Begin with the code."""
         context = contextvars.copy_context()
         context.run(enter, self._root)
         root = asyncio.Task(self._main_line(), loop=self._loop, context=context)

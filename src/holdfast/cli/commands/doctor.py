@@ -164,7 +164,7 @@ def _file(store: Store, facts: Facts) -> list[Finding]:
 
 
 def _surroundings(store: Store, facts: Facts) -> list[Finding]:
-    """Of a file."""
+    """What a database file lies on."""
     wal = int(facts.get("wal_bytes", 0))
     free = shutil.disk_usage(os.path.dirname(store.url.removeprefix("sqlite:///")) or ".").free
     network = facts.get("network_file_system")

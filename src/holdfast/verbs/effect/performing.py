@@ -211,10 +211,10 @@ class EffectCall(DurableCall[Any]):
             await run.block(reason_for(self.scope, ended.error, key))
         if run.activity.lines == 1:  # as `deliver` does, without a coroutine for each effect
             self._record(ended, run.ticks.next_tick())
-            if run.journal.backlogged:
+            if run.journal.is_backlogged:
                 await run.journal.wait_backlog()
         else:  # as `deliver` does, without what a call of its own holds while ten thousand wait
-            if run.journal.backlogged:
+            if run.journal.is_backlogged:
                 await run.journal.wait_backlog()
             self.ended, self.turn = ended, run.life.loop.create_future()
             run.ticks.complete(self._complete)
@@ -225,7 +225,6 @@ class EffectCall(DurableCall[Any]):
         return ended
 
     def _complete(self, tick: int) -> None:
-        """It is its turn."""
         self._record(self.ended, tick)
         if not self.turn.done():
             self.turn.set_result(None)
