@@ -314,31 +314,20 @@ class _Search:
 
     def _forward(self, i: int, j: int) -> int:
         """So many characters are equal from these places on."""
-        old, new = self.old, self.new
-        most = min(self.old_end - i, self.new_end - j)
-        done, size = 0, 64
-        while done < most:
-            size = min(size, most - done)
-            a, b = i + done, j + done
-            if old[a : a + size] == new[b : b + size]:
-                done += size
-                size = min(size * 4, _CHUNK)
-            elif size == 1:
-                break
-            else:
-                most = done + size - 1
-                size = size // 2
-        return done
+        return self._equal(i, j, most=min(self.old_end - i, self.new_end - j), is_ahead=True)
 
     def _backward(self, i: int, j: int, low_i: int, low_j: int) -> int:
         """So many characters are equal before these places, and not before the lowest ones."""
+        return self._equal(i, j, most=min(i - low_i, j - low_j), is_ahead=False)
+
+    def _equal(self, i: int, j: int, *, most: int, is_ahead: bool) -> int:
         old, new = self.old, self.new
-        most = min(i - low_i, j - low_j)
         done, size = 0, 64
         while done < most:
             size = min(size, most - done)
-            a, b = i - done, j - done
-            if old[a - size : a] == new[b - size : b]:
+            way = done if is_ahead else -done - size
+            a, b = i + way, j + way
+            if old[a : a + size] == new[b : b + size]:
                 done += size
                 size = min(size * 4, _CHUNK)
             elif size == 1:
