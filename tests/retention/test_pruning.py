@@ -16,7 +16,7 @@ import holdfast as hf
 from holdfast.app import Holdfast
 from holdfast.base import clock
 from holdfast.base.config import Settings
-from holdfast.control.actors import act_on
+from holdfast.control.acting import act_on
 from holdfast.control.upkeep.retention import prune
 from holdfast.errors import ConflictingStart, RunFinished, RunPruned
 from holdfast.model import ActFilter, RunFilter, RunId

@@ -12,7 +12,7 @@ from holdfast.app.commanded import Commanded
 from holdfast.app.looks import WorkerInfo
 from holdfast.app.options import AppOptions
 from holdfast.base.clock import due_us
-from holdfast.control.actors import act_on
+from holdfast.control.acting import act_on
 from holdfast.control.filters import Filters
 from holdfast.control.upkeep.retention import PruneResult, RetentionInfo, prune
 from holdfast.durations import Duration

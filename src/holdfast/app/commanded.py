@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from holdfast.control import doubts, uploads
-from holdfast.control.actors import actor
+from holdfast.control.acting import actor, existing
 from holdfast.control.plans import change_plan
-from holdfast.control.targets import existing
 from holdfast.errors import UsageError
 from holdfast.handle.acts import IN_AN_EFFECT, look, refused
 from holdfast.model import RunId

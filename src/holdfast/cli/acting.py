@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.setup import Setup
-from holdfast.control.actors import actor
+from holdfast.control.acting import actor
 from holdfast.model import Actor, Via
 
 F = TypeVar("F", bound=Callable[..., Any])

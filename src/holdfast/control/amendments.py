@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.base.clock import now_us
-from holdfast.control.actors import act_in
+from holdfast.control.acting import act_in
 from holdfast.control.mail import child_ended
 from holdfast.journal.chain import draft, linked, revised
 from holdfast.journal.integrity import check_row

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 
 from holdfast.base import faults
 from holdfast.base.hints import hint
-from holdfast.control.actors import act_of
+from holdfast.control.acting import act_of, existing
 from holdfast.control.amendments import amend
 from holdfast.control.mail import Unowned, send_mail
-from holdfast.control.targets import existing
 from holdfast.errors import UsageError
 from holdfast.model import Kind, MailKind, NoteKind, RunFilter, RunId, RunRow, Status
 from holdfast.model.budgets import BUDGET, Budget, Used, raised, reached

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.base.hints import hint, resume_hint
-from holdfast.control.actors import act_in, actor, way
+from holdfast.control.acting import act_in, actor, way
 from holdfast.control.mail import mail_for, waking
 from holdfast.errors import AlreadySettled, CorruptJournal, RunFinished, RunNotFound, UsageError
 from holdfast.journal.blocks import source_in

@@ -15,7 +15,7 @@ from holdfast.base.config import Settings
 from holdfast.base.data import data
 from holdfast.base.ids import new_run_ids
 from holdfast.codec.fastjson import decode, encode
-from holdfast.control.actors import act_on, actor, way
+from holdfast.control.acting import act_on, actor, way
 from holdfast.control.remembering import remember
 from holdfast.control.upkeep.filing import files_are_forked, fork_files
 from holdfast.errors import ConflictingStart, RunNotFound, UsageError

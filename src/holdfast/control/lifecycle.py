@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.base.clock import now_us, ready_us
-from holdfast.control.actors import act_of, way
+from holdfast.control.acting import act_of, existing, way
 from holdfast.control.amendments import amend, seized
 from holdfast.control.budgets import change_budget, waiting_for_budget
 from holdfast.control.mail import OWN_IDS, STOPPED, UNSEEN, WAITING, Unowned, kept, send_mail
 from holdfast.control.questions import withdraw_questions
-from holdfast.control.targets import existing
 from holdfast.errors import CorruptJournal, RunFinished, RunNotFound
 from holdfast.journal.replay import Replay
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty

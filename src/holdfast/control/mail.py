@@ -6,7 +6,7 @@ import json
 from typing import Any, assert_never
 
 from holdfast.base.clock import now_us, ready_us
-from holdfast.control.actors import act_in
+from holdfast.control.acting import act_in
 from holdfast.errors import CorruptJournal, HoldfastError, RunFinished
 from holdfast.journal.chain import revised
 from holdfast.journal.integrity import check_row, mail_digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.control.actors import act_of
+from holdfast.control.acting import act_of
 from holdfast.control.mail import send_mail
 from holdfast.model import MailKind, RunId
 from holdfast.model.plans import Op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.base.clock import now_us
 from holdfast.base.hints import hint
-from holdfast.control.actors import act_in, actor, way
+from holdfast.control.acting import act_in, actor, way
 from holdfast.control.mail import mail_for, waking
 from holdfast.errors import AlreadyDecided, QuestionChanged, RunFinished
 from holdfast.model import MailKind, QuestionRow, QuestionState, RunId

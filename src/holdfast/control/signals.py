@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from holdfast.codec import is_same
 from holdfast.codec.schema import refuse_misfit
-from holdfast.control.actors import actor, way
+from holdfast.control.acting import actor, existing, way
 from holdfast.control.mail import OWN_IDS, send_mail
 from holdfast.control.outbox import later
-from holdfast.control.targets import existing
 from holdfast.errors import ConflictingSend, UsageError
 from holdfast.model import KnownMail, MailKind, RunId, RunRow
 from holdfast.store.contract import Store

@@ -11,9 +11,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from holdfast.base import faults
 from holdfast.base.clock import monotonic_us
-from holdfast.control.actors import act_of
+from holdfast.control.acting import act_of, existing
 from holdfast.control.amendments import amend
-from holdfast.control.targets import existing
 from holdfast.errors import CorruptJournal, RunFinished
 from holdfast.journal.files import Filing, chunks_of, identity_of, name_digest, versions_of
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 from holdfast.base.clock import in_seconds, monotonic_us
 from holdfast.codec import MISSING, Coder, coder_for, coder_of
 from holdfast.control import lifecycle, signals
-from holdfast.control.actors import actor
+from holdfast.control.acting import actor
 from holdfast.durations import Duration
 from holdfast.errors import RunFinished, UsageError
 from holdfast.handle import forks

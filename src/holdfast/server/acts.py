@@ -23,7 +23,7 @@ from holdfast.base.data import data
 from holdfast.codec import Input, coder_for, coder_of, encode_error
 from holdfast.codec.schema import problems_outside
 from holdfast.control import doubts, lifecycle, signals
-from holdfast.control.actors import act_on, actor
+from holdfast.control.acting import act_on, actor
 from holdfast.control.plans import change_plan
 from holdfast.control.questions import decide
 from holdfast.errors import (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from holdfast.base.clock import now_us
 from holdfast.codec import Coder, coder_for, digest, encode_error
 from holdfast.control import signals
-from holdfast.control.actors import was_done
+from holdfast.control.acting import was_done
 from holdfast.errors import (
     AlreadyDecided,
     AlreadySettled,

@@ -10,7 +10,7 @@ from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.ids import new_uuid
 from holdfast.codec import Coder, coder_for, digest
 from holdfast.codec.fastjson import encode
-from holdfast.control.actors import actor
+from holdfast.control.acting import actor
 from holdfast.errors import ConflictingSend, CorruptJournal, Fenced, NestedCall, Undecodable, UsageError
 from holdfast.history import threads
 from holdfast.history.threads import Slice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.base.config import Settings
-from holdfast.control.actors import act_in, way
+from holdfast.control.acting import act_in, way
 from holdfast.journal.blobs import Texts
 from holdfast.model import Act, Actor, Append, Fence, RunRow
 from holdfast.store.contract import Store

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from holdfast.base.clock import now_us
-from holdfast.control.actors import act_in, act_of
+from holdfast.control.acting import act_in, act_of
 from holdfast.control.upkeep.filing import copy_files
 from holdfast.control.upkeep.threads import copy_thread
 from holdfast.control.upkeep.transfers import NotTaken, Outcome, Transfer

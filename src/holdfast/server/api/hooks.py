@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from holdfast.control.actors import actor
+from holdfast.control.acting import actor
 from holdfast.errors import ConflictingSend
 from holdfast.server.answers import Answer
 from holdfast.server.problems import Problem

@@ -1,4 +1,4 @@
-"""Who acts on a run, by what way, and whether they did before."""
+"""An act on a run: which run it is, who acts by what way, and whether they did before."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.base.clock import now_us
-from holdfast.model import Act, Actor, Kind, RunId, Via
+from holdfast.errors import RunNotFound
+from holdfast.journal.tombstones import refuse_elsewhere
+from holdfast.model import Act, Actor, Kind, RunId, RunRow, Via
 from holdfast.store.contract import Store
+
+
+async def existing(store: Store, run_id: RunId) -> RunRow:
+    """The run, to be acted on: RunNotFound, or RunMoved if it lives in another store."""
+    row = await store.run(run_id)
+    if row is None:
+        raise RunNotFound(f"There is no run {run_id} in {store.url}.")
+    refuse_elsewhere(row)
+    return row
 
 
 def actor(by: str | None) -> str:
