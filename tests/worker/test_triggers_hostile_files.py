@@ -16,7 +16,7 @@ import pytest
 import holdfast as hf
 from holdfast.automation.triggers import FileChange
 from holdfast.automation.triggers.contents import Contents
-from holdfast.automation.triggers.files import FileTrigger
+from holdfast.automation.triggers.cursors import Cursors
 from holdfast.automation.triggers.scanning import Folder, Pattern, Stat
 from holdfast.errors import UsageError
 from holdfast.model import Definition
@@ -91,19 +91,16 @@ def test_a_cursor_is_not_forgotten_by_a_worker_that_saw_the_file_gone_before_it_
                 await eventually(lambda: is_forgotten(here))
                 put(inbox, a="a")
                 await has(here, ("a.txt", "created", 1), ("a.txt", "deleted", 1), ("a.txt", "created", 1))
-                await slow._forget(slow._cursors)  # it saw the file gone, and comes to it only now
+                await slow.forget(slow.known)  # it saw the file gone, and comes to it only now
                 assert len(await here.store.definitions("file:t")) == 1
 
     asyncio.run(main())
 
 
-async def slow_worker(here: World) -> FileTrigger:
-    """Another worker, that knows what is stored now."""
-    from holdfast.automation.triggers.definitions import Tally, all_triggers
-
-    (trigger,) = await all_triggers(here.store)
-    slow = FileTrigger(here.store, trigger, start=here.start, tally=Tally(here.store))
-    slow._cursors = await slow._stored(None)
+async def slow_worker(here: World) -> Cursors:
+    """What another worker knows, which is what is stored now."""
+    slow = Cursors(here.store, "t")
+    slow.known = await slow.stored()
     return slow
 
 

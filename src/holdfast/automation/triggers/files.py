@@ -1,8 +1,7 @@
 """Files whose changes start runs.
 
-What is known of each file is a definition of kind `file:<trigger>`, its cursor: {"path", "inode", "mtime_ns", "size",
-"digest", "change", "run", "attempts"}. A scan compares all files with their cursors; so nothing is missed while no
-process was there, and news from the system only say when to scan.
+What is known of each file is its cursor (`cursors.py`). A scan compares all files with their cursors; so nothing is
+missed while no process was there, and news from the system only say when to scan.
 
 A change is reported in three steps: the cursor is moved by compare-and-set, with the id of the run, and becomes due;
 the run is started; the cursor is due no more. Of several workers, the one that moves the cursor starts the run. If it
@@ -19,30 +18,29 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Final, NamedTuple, TypeVar
 
 from holdfast.automation.triggers.contents import Contents, Digest
+from holdfast.automation.triggers.cursors import Cursor, Cursors, after, cursor_of
 from holdfast.automation.triggers.definitions import Body, Tally, Trigger, body_of, change, new_mark
 from holdfast.automation.triggers.filters import matches
 from holdfast.automation.triggers.refused import KEPT_US as REFUSED_KEPT_US
 from holdfast.automation.triggers.refused import forget_refused, set_aside
 from holdfast.automation.triggers.scanning import Pattern, Scan, Stat, differing
 from holdfast.automation.triggers.sources import Change, FileEvent
-from holdfast.automation.triggers.starting import Fate, Occasion, StartAttempt, StartRun, delay_s, start_all
+from holdfast.automation.triggers.starting import Fate, Occasion, StartAttempt, StartRun, start_all
 from holdfast.base.clock import monotonic_us, now_us
 from holdfast.base.telemetry import warn
-from holdfast.codec import blob_digest, digest
+from holdfast.codec import digest
 from holdfast.model import Definition
 from holdfast.store.contract import Store
 
 #: How often all files are looked at when there is no news.
 RESCAN_S: Final = 5.0
 
-#: How long a process has for starting the runs of the cursors it moved, before others do.
-_CLAIM_US: Final = 3_000_000
 #: How long the first scan may go on without a sign of life.
 _SCAN_CLAIM_US: Final = 30_000_000
 #: A file written so shortly before may be written again without a new time, if the file system's clock is coarse.
@@ -51,19 +49,8 @@ _LEAST_SETTLE_S: Final = 0.02
 _AGAIN_US: Final = 500_000
 _UNREADABLE_US: Final = 60_000_000
 _BATCH: Final = 200
-_ALL: Final = 100_000_000
 
 T = TypeVar("T")
-
-
-class _Cursor(NamedTuple):
-    """What is known of a file, as stored."""
-
-    revision: int
-    stat: Stat
-    digest: str
-    run: str | None  #: that was started for the last change
-    is_due: bool  #: it is not known to be started
 
 
 class _Seen(NamedTuple):
@@ -87,13 +74,12 @@ class FileTrigger:
         self._start = start
         self._tally = tally
         self._rescan_us = int(rescan_s * 1e6)
-        self._kind = cursor_kind(trigger.name)
         self._pattern = Pattern(trigger.config["pattern"], links=trigger.config["links"])
         self._folder = self._pattern.folder
         self._contents = Contents(self._folder)
         self._max_size = trigger.config["max_size"]
         self._settle_us = int(max(float(trigger.config["settle"]), _LEAST_SETTLE_S) * 1e6)
-        self._cursors: dict[str, _Cursor] = {}
+        self._cursors = Cursors(store, trigger.name)
         #: files that are not as they are known to be: how they are, and since when that is so
         self._unsettled: dict[str, tuple[Stat | None, int]] = {}
         self._news = asyncio.Event()
@@ -103,7 +89,7 @@ class FileTrigger:
     async def run(self) -> None:
         """Report changes until cancelled."""
         await self.first_scan()
-        self._cursors = await self._stored(None)
+        self._cursors.known = await self._cursors.stored()
         next_scan = earliest = monotonic_us()
         try:
             while True:
@@ -156,8 +142,8 @@ class FileTrigger:
 
     async def _take_as_known(self) -> None:
         scan = await _in_thread(self._pattern.scan)
-        known = await self._stored(None)
-        await self._forget({path: cursor for path, cursor in known.items() if path not in scan.found})
+        known = await self._cursors.stored()
+        await self._cursors.forget({path: cursor for path, cursor in known.items() if path not in scan.found})
         fresh = [
             (path, now)
             for path, now in scan.found.items()
@@ -174,7 +160,7 @@ class FileTrigger:
                     stat = now if is_sure else now._replace(mtime_ns=0)
                     revision = known[path].revision if path in known else 0
                     new.append(
-                        self._definition(
+                        self._cursors.as_known(
                             path, stat, content=content if isinstance(content, str) else "", revision=revision + 1
                         )
                     )
@@ -190,51 +176,6 @@ class FileTrigger:
     def _is_too_large(self, stat: Stat) -> bool:
         return self._max_size is not None and stat.size > self._max_size
 
-    # cursors
-
-    def _definition(self, path: str, stat: Stat, *, content: str, revision: int) -> Definition:
-        """A cursor that nothing follows from."""
-        return self._with_run(FileEvent(path, "created", content, stat.size), stat, revision, run=None)
-
-    def _with_run(self, event: FileEvent, stat: Stat, revision: int, *, run: str | None) -> Definition:
-        body = {
-            "path": event.path,
-            "inode": stat.inode,
-            "mtime_ns": stat.mtime_ns,
-            "size": stat.size,
-            "digest": event.digest,
-            "change": event.change,
-            "run": run,
-            "attempts": 0,
-        }
-        due_at = None if run is None else now_us() + _CLAIM_US
-        return Definition(self._kind, name_of(event.path), json.dumps(body), revision, due_at)
-
-    async def _stored(self, paths: Iterable[str] | None) -> dict[str, _Cursor]:
-        names = None if paths is None else [name_of(path) for path in paths]
-        found = await self._store.definitions(self._kind, names=names, limit=_ALL)
-        return await asyncio.to_thread(lambda: dict(map(_cursor, found)))
-
-    async def _refresh(self, paths: Sequence[str]) -> None:
-        """What others may have done meanwhile."""
-        stored = await self._stored(paths)
-        for path in paths:
-            if path in stored:
-                self._cursors[path] = stored[path]
-            else:
-                self._cursors.pop(path, None)
-
-    async def _forget(self, cursors: Mapping[str, _Cursor]) -> None:
-        """Forget what is known of files that are gone, unless another worker has found one of them again."""
-        paths = list(cursors)
-        for first in range(0, len(paths), _BATCH):
-            some = [name_of(path) for path in paths[first : first + _BATCH]]
-            stored = await self._store.definitions(self._kind, names=some, limit=_BATCH)
-            same = [each for each in stored if (found := _cursor(each)) and cursors[found[0]] == found[1]]
-            await self._store.forget(self._kind, [each.name for each in same], bodies=[each.body for each in same])
-        for path in paths:
-            self._cursors.pop(path, None)
-
     # looking
 
     async def _scan(self) -> list[tuple[str, Stat | None]]:
@@ -242,7 +183,7 @@ class FileTrigger:
 
         def scanned(is_stopped: Callable[[], bool]) -> tuple[Scan, dict[str, Stat | None]]:
             scan = self._pattern.scan(is_stopped)
-            return scan, differing(scan, {path: cursor.stat for path, cursor in self._cursors.items()})
+            return scan, differing(scan, {path: cursor.stat for path, cursor in self._cursors.known.items()})
 
         _, changed = await _in_thread(scanned)
         for path in self._unsettled.keys() - changed.keys():
@@ -255,15 +196,11 @@ class FileTrigger:
         looked = await asyncio.to_thread(self._folder.look, list(self._unsettled))
         changed: dict[str, Stat | None] = {}
         for path, now in looked.items():
-            if now == self._stat(path):
+            if now == self._cursors.stat(path):
                 del self._unsettled[path]
             else:
                 changed[path] = now
         return self._settled(changed)
-
-    def _stat(self, path: str) -> Stat | None:
-        cursor = self._cursors.get(path)
-        return None if cursor is None else cursor.stat
 
     def _settled(self, changed: dict[str, Stat | None]) -> list[tuple[str, Stat | None]]:
         now = monotonic_us()
@@ -275,11 +212,11 @@ class FileTrigger:
     # reporting
 
     async def _report(self, settled: Sequence[tuple[str, Stat | None]]) -> None:
-        await self._refresh([path for path, _ in settled])
+        await self._cursors.refresh([path for path, _ in settled])
         differ: list[tuple[str, Stat | None]] = []
         for path, stat in settled:
-            cursor = self._cursors.get(path)
-            if stat == self._stat(path):
+            cursor = self._cursors.known.get(path)
+            if stat == self._cursors.stat(path):
                 self._unsettled.pop(path, None)
             elif cursor is not None and cursor.is_due:  # the run of the change before is to be started first
                 self._unsettled[path] = (stat, monotonic_us() + _AGAIN_US)
@@ -287,7 +224,7 @@ class FileTrigger:
                 differ.append((path, stat))
         seen = await self._read(differ)
         gone = [each.event.path for each in seen if each.event.change == "deleted" and not each.is_match]
-        await self._forget({path: self._cursors[path] for path in gone})
+        await self._cursors.forget({path: self._cursors.known[path] for path in gone})
         moved = [each for each in seen if each.event.change != "deleted" or each.is_match]
         cursors = [self._moved(each) for each in moved]
         won = await self._store.define(cursors) if cursors else []
@@ -295,7 +232,7 @@ class FileTrigger:
         for each, new, is_ours in zip(moved, cursors, won, strict=True):
             if not is_ours:
                 continue  # another worker was first; the next look tells whether anything is left to do
-            self._cursors[each.event.path] = _cursor(new)[1]
+            self._cursors.note(new)
             self._unsettled.pop(each.event.path, None)
             if each.is_match:
                 due.append(new)
@@ -307,12 +244,12 @@ class FileTrigger:
         await self._start_runs(due)
 
     def _moved(self, seen: _Seen) -> Definition:
-        event, cursor = seen.event, self._cursors.get(seen.event.path)
+        event, cursor = seen.event, self._cursors.known.get(seen.event.path)
         revision = 1 if cursor is None else cursor.revision + 1
         if not seen.is_match:
-            return self._definition(event.path, seen.stat, content=event.digest, revision=revision)
+            return self._cursors.as_known(event.path, seen.stat, content=event.digest, revision=revision)
         run = f"{self._trigger.name}:{digest(os.fsencode(event.path))}:{new_mark()}"
-        return self._with_run(event, seen.stat, revision, run=run)
+        return self._cursors.moved(event, seen.stat, revision, run=run)
 
     async def _read(self, differ: Sequence[tuple[str, Stat | None]]) -> list[_Seen]:
         """What the contents say; a file whose content is the known one has only new times.
@@ -322,7 +259,7 @@ class FileTrigger:
         read = await self._digests([(path, stat) for path, stat in differ if stat is not None])
         seen: list[_Seen] = []
         for path, stat in differ:
-            cursor = self._cursors.get(path)
+            cursor = self._cursors.known.get(path)
             if stat is None:
                 if cursor is not None:
                     seen.append(self._judged(FileEvent(path, "deleted", cursor.digest, cursor.stat.size), cursor.stat))
@@ -367,8 +304,7 @@ class FileTrigger:
     # starting
 
     async def _start_due(self) -> None:
-        """Runs that another process, or an earlier attempt, did not get to start."""
-        while due := await self._store.definitions(self._kind, due=now_us(), limit=_BATCH):
+        while due := await self._cursors.due(limit=_BATCH):
             await self._start_runs(due)
 
     async def _start_runs(self, cursors: Sequence[Definition]) -> None:
@@ -378,23 +314,23 @@ class FileTrigger:
         events = [FileEvent(body["path"], body["change"], body["digest"], body["size"]) for body in bodies]
         causes = [Occasion(self._trigger, body["run"], event) for body, event in zip(bodies, events, strict=True)]
         attempts = await start_all(self._start, causes)
-        changes = [_after(*each) for each in zip(cursors, bodies, attempts, strict=True)]
+        changes = [after(*each) for each in zip(cursors, bodies, attempts, strict=True)]
         aside = [
             self._set_aside(cause, event, attempt.why)
             for cause, event, attempt in zip(causes, events, attempts, strict=True)
             if attempt.fate is Fate.refused
         ]
         written = await self._store.define([*changes, *aside])
-        gone: dict[str, _Cursor] = {}
+        gone: dict[str, Cursor] = {}
         for event, cursor, attempt, is_ours in zip(events, changes, attempts, written, strict=False):
             if is_ours or not attempt.is_over:
                 self._told(event, str(body_of(cursor)["run"]), attempt)
             if is_ours and attempt.is_over and event.change == "deleted":
-                gone[event.path] = _cursor(cursor)[1]
-        await self._forget(gone)
+                gone[event.path] = cursor_of(cursor)[1]
+        await self._cursors.forget(gone)
         if aside:
             await forget_refused(self._store, self._trigger.name, before=now_us() - REFUSED_KEPT_US)
-        await self._refresh([event.path for event in events])
+        await self._cursors.refresh([event.path for event in events])
 
     def _set_aside(self, cause: Occasion, event: FileEvent, why: str) -> Definition:
         data = json.dumps(asdict(event)).encode()
@@ -436,42 +372,11 @@ class FileTrigger:
             await asyncio.wait({self._watch})
 
 
-def cursor_kind(trigger: str) -> str:
-    return f"file:{trigger}"
-
-
-def name_of(path: str) -> str:
-    """What a cursor is stored under: a path may be longer than a name, and not be text."""
-    return blob_digest(os.fsencode(path))
-
-
-async def forget_cursors(store: Store, trigger: str) -> None:
-    """What a removed trigger leaves."""
-    while names := [each.name for each in await store.definitions(cursor_kind(trigger), limit=1_000)]:
-        await store.forget(cursor_kind(trigger), names)
-
-
 def _claim_scan(body: Body) -> Body | None:
     scanned = body["scanned"] or {"claimed": 0}
     if "done" in scanned or now_us() - int(scanned["claimed"]) < _SCAN_CLAIM_US:
         return None
     return body | {"scanned": {"claimed": now_us()}}
-
-
-def _cursor(definition: Definition) -> tuple[str, _Cursor]:
-    body = body_of(definition)
-    stat = Stat(body["inode"], body["mtime_ns"], body["size"])
-    is_due = definition.due_at is not None
-    return str(body["path"]), _Cursor(definition.revision, stat, body["digest"], body["run"], is_due)
-
-
-def _after(cursor: Definition, body: Body, attempt: StartAttempt) -> Definition:
-    """The cursor after its run was started, or could not be."""
-    due_at = None
-    if not attempt.is_over:
-        body = body | {"attempts": body["attempts"] + 1}
-        due_at = now_us() + int(delay_s(body["attempts"]) * 1e6)
-    return Definition(cursor.kind, cursor.name, json.dumps(body), cursor.revision + 1, due_at)
 
 
 async def _in_thread(work: Callable[[Callable[[], bool]], T]) -> T:

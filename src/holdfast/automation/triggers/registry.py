@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.automation.triggers.cursors import forget_cursors
 from holdfast.automation.triggers.definitions import (
     TRIGGER,
     Body,
@@ -22,7 +23,7 @@ from holdfast.automation.triggers.definitions import (
     new_mark,
 )
 from holdfast.automation.triggers.events import Events, emit
-from holdfast.automation.triggers.files import RESCAN_S, FileTrigger, forget_cursors
+from holdfast.automation.triggers.files import RESCAN_S, FileTrigger
 from holdfast.automation.triggers.filters import checked_template, checked_where
 from holdfast.automation.triggers.refused import RefusedStart, forget_refused, refused_starts
 from holdfast.automation.triggers.sources import Source, default_name, described, subject_of
