@@ -111,7 +111,7 @@ class SqliteUserTransaction:
         self._ended: Future[bool] = Future()
         self._connection: Connection | None = None
 
-    # used by the effect
+    # for the effect
 
     @property
     def has_begun(self) -> bool:
@@ -154,7 +154,7 @@ class SqliteUserTransaction:
             with suppress(StoreError):  # it was rolled back before, and why was told to the body
                 await asyncio.wrap_future(self._ended)
 
-    # used by the writer, which has begun a transaction
+    # for the writer, which has begun a transaction
 
     def lend(self, connection: apsw.Connection) -> bool:
         """Return when the body is done with the connection: whether what it did is to be committed."""
