@@ -294,8 +294,14 @@ async def compose(title: str) -> str:
     return CHAPTERS[title]
 
 
+def house_style() -> str:
+    """What the writers agreed on, and changed since."""
+    return "version 8, of November" if os.environ.get("ACME_CODE") == "new" else "version 7, of March"
+
+
 @hf.agent
 async def handbook(name: str) -> str:
+    await hf.guard("house style", house_style)
     await hf.artifact("cover.png", _picture(240, 160))
     await hf.artifact("request", ref=f"https://git.example.org/acme/{name}/pull/7", kind="draft-pr")
     begun: dict[str, Any] = {"phase": "planned", "chapters": [], "left": list(CHAPTERS)}

@@ -17,6 +17,7 @@ SCREENS: Final[dict[str, tuple[str, str]]] = {
     "run-activity": ("/runs/report-sea-level?tab=activity", ".activity li"),
     "run-children": ("/runs/report-sea-level?tab=children", ".panel .lines li"),
     "run-values": ("/runs/report-sea-level?tab=values", ".values .json"),
+    "run-gap": ("/runs/handbook-shop", ".receipts li p"),
     "run-state": ("/runs/handbook-shop?tab=state", ".diff ins"),
     "run-artifacts": ("/runs/handbook-shop?tab=artifacts", ".table tbody tr"),
     "run-streams": ("/runs/handbook-shop?tab=streams", ".salvaged"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast as hf
-from tests.console import acme as company
-from tests.console.acme_store import kill, worker
+from tests.console.acting import acting, until
 from tests.console.browser import Looks, needs_browser, played
 from tests.console.served import Served, start_run, store_in
-from tests.eventually import eventually_now
 
 pytestmark = [needs_browser, pytest.mark.prove]
 _PATIENCE_MS = 60_000
@@ -23,41 +19,13 @@ _PATIENCE_MS = 60_000
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A store with a bit of everything that can be acted upon."""
-    url = store_in(tmp_path_factory.mktemp("acts"))
-
-    async def define() -> None:
-        async with hf.connect(url) as app:
-            await app.queue("gpu", concurrency=1)
-            await app.schedule("daily", company.digest(), cron="0 7 * * *")
-            await app.on("ticket.opened", company.welcome, name="tickets")
-
-    asyncio.run(define())
-    first = worker(url, pace=0.05)
-    try:
-        with Served(url) as served:
-            start_run(served, "billing", "bill-1", customer="cy", cents=2400)
-            start_run(served, "billing", "bill-2", customer="dora", cents=900)
-            records = "/runs/bill-{}/records"
-            for number in (1, 2):
-                eventually_now(
-                    lambda number=number: "intent" in str(served.ask("GET", records.format(number)))  # type: ignore[misc]
-                )
-            kill(first)
-            first = worker(url, pace=0.05)
-            eventually_now(lambda: len(served.ask("GET", "/in-doubt")["items"]) == 2)
-            yield served
-    finally:
-        kill(first)
-
-
-def _until(served: Served, run_id: str, *statuses: str) -> None:
-    eventually_now(lambda: served.ask("GET", f"/runs/{run_id}")["status"] in statuses)
+    with acting(store_in(tmp_path_factory.mktemp("acts"))) as served:
+        yield served
 
 
 def test_a_form_is_filled_in_with_errors_at_its_fields(served: Served) -> None:
     start_run(served, "research", "report-1", topic="tides")
-    _until(served, "report-1", "waiting")
+    until(served, "report-1", "waiting")
 
     async def play(looks: Looks) -> None:
         page = await looks.page(served.at("/questions"))
@@ -78,7 +46,7 @@ def test_a_form_is_filled_in_with_errors_at_its_fields(served: Served) -> None:
         await page.get_by_text("It is answered.").wait_for(timeout=_PATIENCE_MS)
 
     played(play)
-    _until(served, "report-1", "done")
+    until(served, "report-1", "done")
     assert "released to team" in served.ask("GET", "/runs/report-1")["result"]["json"]
 
 
@@ -108,14 +76,14 @@ def test_a_doubt_is_settled_once_it_is_said_what_became_of_it_and_how_that_is_kn
         await page.get_by_text("Nothing is in doubt").wait_for(timeout=_PATIENCE_MS)
 
     played(play)
-    _until(served, "bill-1", "done")
-    _until(served, "bill-2", "failed")
+    until(served, "bill-1", "done")
+    until(served, "bill-2", "failed")
 
 
 def test_runs_are_cancelled_retried_and_paused_and_many_at_once(served: Served) -> None:
     for number in range(4):
         start_run(served, "watch_price", f"price-{number}", product="kettle")
-        _until(served, f"price-{number}", "sleeping")
+        until(served, f"price-{number}", "sleeping")
 
     async def play(looks: Looks) -> None:
         page = await looks.page(served.at("/runs/price-0"))

@@ -43,6 +43,8 @@ def test_somebody_signs_in_answers_by_keyboard_and_hears_who_was_first(served: S
         await page.get_by_role("heading", name="Questions").wait_for()
         await page.get_by_role("link", name="Refund €24 for order A-1?").click()
         await page.get_by_role("heading", name="Refund €24 for order A-1?").wait_for()
+        await page.keyboard.press("Control+Enter")
+        await page.get_by_text("Choose one.").wait_for()  # nothing is decided for somebody
         await page.keyboard.press("a")  # to the form
         await page.keyboard.press("ArrowRight")
         await page.get_by_text("holdfast answer q_").filter(has_text=" no").wait_for()
@@ -56,6 +58,8 @@ def test_somebody_signs_in_answers_by_keyboard_and_hears_who_was_first(served: S
         await page.context.set_offline(True)  # this one does not hear of it
         answer = {"value": True, "shown": question["shown"], "note": "I was first"}
         served.ask("POST", f"/questions/{question['id']}/answer", answer)
+        await page.keyboard.press("a")
+        await page.keyboard.press("Space")
         await page.context.set_offline(False)
         await page.keyboard.press("Control+Enter")
         await page.get_by_text("I was first").wait_for(timeout=_PATIENCE_MS)

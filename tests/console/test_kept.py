@@ -100,6 +100,24 @@ def test_what_a_killed_writer_had_said_is_kept_and_marked(served: Served) -> Non
     played(play)
 
 
+def test_a_receipt_tells_what_had_changed_outside_meanwhile(served: Served) -> None:
+    async def play(looks: Looks) -> None:
+        page = await looks.page(served.at("/runs/k"))
+        told = page.get_by_role("list", name="Receipts").get_by_role("listitem")
+        await told.get_by_text("Changed outside: house style").wait_for(timeout=_PATIENCE_MS)
+        text = await told.inner_text()
+        assert "version 7, of March → version 8, of November" in text
+        assert "it went on" in text
+        assert "from the journal" in text
+        await page.goto(served.bare("/"))
+        await page.locator(".tiles div", has_text="Outages, 24 h").get_by_text("1", exact=True).wait_for()
+        await page.locator(".tiles div", has_text="Outages, 24 h").get_by_text("all recovered").wait_for()
+        saved = page.locator(".tiles div", has_text="Saved by resuming")
+        assert "$0.03" in await saved.inner_text(), "the chapter that was written need not be paid for again"
+
+    played(play)
+
+
 def test_the_head_of_a_turn_is_no_call_that_was_cut_off(served: Served) -> None:
     async def play(looks: Looks) -> None:
         page = await looks.page(served.at("/runs/k"))

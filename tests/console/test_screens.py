@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.browser import looking, needs_browser
+from tests.console.browser import Looks, looking, needs_browser, played
 from tests.console.screens import SCREENS
 from tests.console.served import Served
 
@@ -97,6 +97,18 @@ def test_what_people_ask_of_their_systems_is_done(acme: Served, asked: str) -> N
 
     wrong = asyncio.run(go())
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_damaged_is_found_by_reading_every_byte(acme: Served) -> None:
+    async def play(looks: Looks) -> None:
+        page = await looks.page(acme.at("/integrity"))
+        await page.get_by_role("button", name="Verify").click(timeout=_PATIENCE_MS)
+        told = page.locator("p.bad", has_text="1 damaged")
+        await told.wait_for(timeout=_PATIENCE_MS)
+        named = page.locator(".inset p", has_text="refund-7750")  # beside the verification, with what is wrong
+        assert "does not fit its hash" in await named.inner_text()
+
+    played(play)
 
 
 @pytest.mark.parametrize("width", [390, 1280, 2560])

@@ -51,6 +51,7 @@ from holdfast.server.objects import (
 from holdfast.server.outputs import Outputs
 from holdfast.server.pages import Position
 from holdfast.server.problems import Problem, problem_of
+from holdfast.server.savings import Savings
 from holdfast.server.surveys import Surveys
 from holdfast.server.tables import Tables
 from holdfast.server.which import Which
@@ -69,6 +70,7 @@ class Reads:
         self.surveys = Surveys(app)
         self.outputs = Outputs(app)
         self._tables = Tables()
+        self._savings = Savings(app)
 
     @property
     def _store(self) -> Store:
@@ -364,6 +366,7 @@ class Reads:
             "counts": await self.surveys.counts(Which()),
             "workers": await self.workers(),
             "next_fires": [{"at": at, "schedule": name} for at, name in fires[:10]],
+            "resumed": await self._savings.last_day(),
         }
 
     # the rest

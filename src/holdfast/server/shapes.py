@@ -364,11 +364,21 @@ class TriggerLog(Shape):
     refused: list[dict[str, Any]]
 
 
+class Resumed(Shape):
+    since: str
+    outages: int = Field(description="How often a process was lost, and its run taken up again")
+    saved_s: float
+    saved_tokens: int
+    saved_cost: float
+    is_all: bool = Field(description="False: of the newest runs only, and of those that are not finished")
+
+
 class Overview(Shape):
     needs: list[dict[str, Any]]
     counts: Counts
     workers: list[dict[str, Any]]
     next_fires: list[dict[str, str]]
+    resumed: Resumed
 
 
 class StoreShape(Shape):

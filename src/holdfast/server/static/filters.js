@@ -42,16 +42,23 @@ function take(given, word) {
 		if (!value.includes("=")) return "A tag is NAME=VALUE.";
 		given.tag.push(value);
 	} else if (name === "cut_off" || name === "cut-off") given.cut_off = true;
-	else if (name && /^[a-z_]+$/.test(name) && value && !/^[a-z]_/.test(value) && UNKNOWN.has(name)) return `There is no term “${name}:”. There are: status, agent, thread, queue, parent, since, until, tag, cut_off.`;
+	else if (isTermLike(name) && value) return `There is no term “${name}:”. There are: ${TERMS.join(", ")}. In quotes it is how an id begins.`;
 	else {
+		const meant = STATUSES.includes(word) ? `status:${word}` : /^cut[_-]off$/.test(word) ? "cut_off:yes" : TERMS.includes(word.split("=")[0]) ? word.replace("=", ":") : null;
+		if (meant) return `It is written ${meant}. In quotes it is how an id begins.`;
 		if (given.prefix) return "An id begins in one way: there are two words that are no terms.";
 		given.prefix = word.replaceAll('"', "");
 	}
 	return null;
 }
 
-// Ids may have colons (tickets:e_609…), so only what somebody may take for a term is refused.
-const UNKNOWN = new Set(["state", "statuses", "id", "run", "name", "kind", "cost", "calls", "is", "has", "before", "after", "owner", "worker", "tags", "started", "from", "to", "error"]);
+const TERMS = ["status", ...PLAIN, "since", "until", "tag", "cut_off"];
+// Ids may have colons (tickets:e_609…), so only what somebody may take for a term is refused: these, and slips of the pen.
+const OTHERS = /^(id|run|name|kind|cost|calls|is|has|before|after|owner|worker|from|to|error)$/;
+
+function isTermLike(name) {
+	return OTHERS.test(name) || (/^[a-z_]+$/.test(name) && TERMS.some((term) => term.slice(0, 2) === name.slice(0, 2) && Math.abs(term.length - name.length) < 4));
+}
 
 function moment(value) {
 	const age = /^(\d+)([smhdw])$/.exec(value);

@@ -74,7 +74,7 @@ export class Form {
 			this.single = { name: "", schema: given, isRequired: true };
 			const isText = typeof draft === "string" && (!given.type || given.type === "string");
 			this.way = isText ? "long" : wayOf(given);
-			this.state = { "": question.kind === "yesno" ? "true" : toText(draft ?? given.default, this.way) };
+			this.state = { "": toText(draft ?? given.default, this.way) };
 		}
 	}
 

@@ -60,5 +60,5 @@ export function moveRow(step, root = document) {
 
 export function openRow() {
 	const row = document.activeElement?.closest?.("[data-row]");
-	(row?.querySelector("a[href]") ?? row)?.click();
+	(row?.querySelector(".does a") ?? row?.querySelector("a[href]") ?? row)?.click();
 }

@@ -27,14 +27,14 @@ export function compare(page) {
 		const broken = [a, b].filter((each) => each?.problem).map((each) => trouble(each.problem));
 		if (broken.length || !a?.run || !b?.run) return broken.length ? broken : emptyCard("fork", "Choose two runs", "Their calls are laid side by side by their keys.");
 		const keys = [...new Set([...a.calls.list, ...b.calls.list].map((call) => call.key))].slice(0, 2000);
-		const cell = (call) => (call ? [h("span", { class: call.status === "failed" ? "bad" : null }, call.status), " ", quiet(length(call.took / 1000), " ", money(call.cost))] : quiet("–"));
+		const cell = (call) => (call ? [h("span", { class: call.status === "failed" ? "bad" : null }, call.status), " ", quiet(call.took ? length(call.took / 1000) : "", " ", money(call.cost))] : quiet("–"));
 		const changed = b.run.forked_from?.changed ?? a.run.forked_from?.changed ?? [];
 		const [ofA, ofB] = [a.calls.byKey, b.calls.byKey];
 		const differs = (key) => ofA.get(key)?.status !== ofB.get(key)?.status || changed.includes(key);
 		const other = keys.filter(differs);
 		const view = page.params.get("show") ?? "all";
 		return [
-			h("div.columns.even", [a, b].map(({ run }) => h("section.card", h("header.wrap", statusOf(run), runLink(run.id, 80), quiet(brief(run.agent, 60))), h("p.nothing", `${count(run.calls.steps, "step")}, ${count(run.calls.effects, "effect")}, ${money(run.usage.cost) || "no cost"}`)))),
+			h("div.columns.even", [a, b].map(({ run }) => h("section.card", h("header.wrap", statusOf(run), runLink(run.id, 80), quiet(brief(run.agent, 60))), h("p.nothing", `${count(run.calls.steps, "step")}, ${count(run.calls.effects, "effect")}, ${money(run.usage.cost) || "no cost"}`, run.forked_from?.changed?.length ? h("strong", `Different from the start: ${brief(run.forked_from.changed.join(", "), 200)}.`) : null)))),
 			h("div.row", segments("Show", [["all", "All calls", keys.length], ["other", "What differs", other.length]], view, (show) => page.param({ show }))),
 			table("Calls", ["Call", brief(a.run.id, 40), brief(b.run.id, 40)], (view === "all" ? keys : other).map((key) => ({ key, kind: differs(key) ? "chosen" : null, cells: [h("span.mono.cut", brief(key, 120)), cell(ofA.get(key)), cell(ofB.get(key))] }))),
 		];

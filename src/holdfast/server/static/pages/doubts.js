@@ -2,7 +2,7 @@
 
 import { at, attempt, brief, chip, choiceOf, clock, command, commandLine, copy, emptyCard, entry, facts, field, get, h, head, iconButton, length, mayAct, newKey, post, quiet, say, shown, steps, to, trouble, valueView, when } from "../kit.js";
 
-const CAUSES = { crash: "its process died", exception: "it raised an error that proves nothing", timeout: "it took too long", cancelled: "it was cut short" };
+export const CAUSES = { crash: "its process died", exception: "it raised an error that proves nothing", timeout: "it took too long", cancelled: "it was cut short" };
 
 export function doubts(page) {
 	const one = page.params.get("run");

@@ -5,6 +5,7 @@ import { at, attempt, banner, brief, button, choiceOf, command, commandLine, cou
 const SOON_MS = 250;
 const MOST = 300; // keys that are listed
 const FEW = 3; // keys that stand on a line
+const STATE = "the state"; // among what is different
 
 /** Lines of NAME=JSON as values, and what is wrong with them. */
 function pairs(text) {
@@ -117,7 +118,8 @@ function preflight(state, problem) {
 		plan.effects_again.length ? banner("warn", "effect", `${outward(plan)} would happen again`, [`if the code comes to ${plan.effects_again.length === 1 ? "it" : "them"}, with other keys: `, listed(plan.effects_again)]) : null,
 		h("ul.lines",
 			part("done", keys(plan.replays), "answered from the journal"),
-			part("fork", plan.changed, "with another result"),
+			part("fork", plan.changed.filter((key) => key !== STATE), "with another result"),
+			plan.changed.includes(STATE) ? h("li", { key: "state" }, icon("fork"), "It begins with another state.") : null,
 			part("back", rest, "that came later, done again"),
 			part("queued", open, "open there, begun anew"),
 			part("receive", plan.unread.map((each) => each.name || each.kind), "to the original, not copied", "message"),

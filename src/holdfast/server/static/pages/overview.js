@@ -1,7 +1,8 @@
 // Overview: what needs somebody first, then what goes on.
 
-import { amount, at, brief, card, chip, commandLine, empty, emptyCard, h, head, icon, length, mayAct, meter, post, quiet, relative, runLink, say, shown, standing, to, when } from "../kit.js";
+import { amount, at, brief, card, chip, commandLine, empty, emptyCard, FINAL, h, head, icon, length, mayAct, meter, money, post, quiet, relative, runLink, say, shown, standing, to, when } from "../kit.js";
 import { bars, histogram } from "../histogram.js";
+import { CAUSES } from "./doubts.js";
 
 const STUCK = ["in_doubt", "quarantined", "blocked", "cut_off"];
 
@@ -28,7 +29,7 @@ export function overview(page) {
 				),
 				h("div.side",
 					extras.histogram && card("Runs started", `last ${length((new Date(extras.histogram.to) - new Date(extras.histogram.from)) / 1000)}`, bars(extras.histogram)),
-					happening(active.data?.items ?? []),
+					happening(active.data?.items.filter((run) => !run.is_cut_off) ?? []),
 					working(data.workers),
 					coming(data.next_fires),
 				),
@@ -50,14 +51,18 @@ function sorted(needs) {
 function tiles(data, needs) {
 	const status = data.counts.status;
 	const number = (...names) => names.reduce((sum, name) => sum + (parseInt(status[name], 10) || 0), 0);
-	const capped = (...names) => (names.some((name) => typeof status[name] === "string") ? "+" : "");
+	const more = (...names) => (names.some((name) => typeof status[name] === "string") ? "+" : "");
 	const lost = data.needs.filter((each) => each.kind === "cut_off").length;
+	const { outages, saved_s, saved_tokens, saved_cost, is_all } = data.resumed;
+	const saved = [money(saved_cost), saved_s && length(saved_s), saved_tokens && `${amount(saved_tokens)} tokens`].filter(Boolean);
+	const failed = `${amount(number("failed"))}${more("failed")} failed`;
 	const all = [
 		["Needs you", needs, needs ? "" : "nothing", needs ? "loud" : ""],
 		["Running", Math.max(0, number("running") - lost), `${number("queued")} queued`],
 		["Asleep or waiting", number("sleeping", "waiting", "paused"), "need no process"],
-		["Done", `${amount(number("done"))}${capped("done")}`, status.cancelled ? `${number("cancelled")} cancelled` : "kept until pruned"],
-		["Failed", `${number("failed")}${capped("failed")}`, number("failed") ? "can be retried" : "none"],
+		["Ended", `${amount(number(...FINAL))}${more(...FINAL)}`, failed],
+		["Outages, 24 h", `${outages}${is_all ? "" : "+"}`, lost ? `${lost} cut off now` : outages ? "all recovered" : "no process was lost"],
+		["Saved by resuming", saved[0] ?? "–", saved.slice(1).join(" · ") || "24 h"],
 	];
 	return h("dl.tiles", all.map(([name, value, about, kind]) => h("div", { key: name, class: kind || null }, h("dt", name), h("dd", h("b", String(value)), h("span", about || "\u00a0")))));
 }
@@ -80,9 +85,10 @@ function need(page, each) {
 }
 
 function about(kind, run) {
-	if (kind === "cut_off") return `${run.calls.steps} steps kept; its process died, and nobody has it yet`;
-	if (kind === "in_doubt") return `${run.agent}; ${brief(run.now, 90).replace(/^.*\((.*)\)$/, "$1")}`;
-	return brief(run.now, 140);
+	if (kind === "cut_off") return `its process died; ${run.calls.steps} steps are kept`;
+	if (kind === "in_doubt") return `${run.agent}; ${brief(run.now, 90).replace(/^.*\((.*)\)$/, (_, cause) => CAUSES[cause] ?? cause)}`;
+	if (kind === "blocked") return /mismatch/.test(run.now) ? "its code does not fit its journal" : "it goes on once that is mended";
+	return brief(run.now.replace(`Run ${run.id}: `, ""), 140);
 }
 
 function asked(page, question) {
@@ -125,7 +131,7 @@ function working(workers) {
 		"Workers",
 		h("a", { href: to("workers") }, `${alive} alive`),
 		workers.length
-			? h("ul.lines", workers.slice(0, 6).map((each) => h("li", { key: each.id }, each.alive ? chip("running", "alive") : chip("cut_off", "dead"), h("span.mono.cut", brief(each.id, 12)), h("span.quiet.cut", `${brief(each.host, 30)}, pid ${each.pid}`), h("span.quiet.end", `${each.runs} ${each.runs === 1 ? "run" : "runs"}`))))
+			? h("ul.lines", workers.slice(0, 6).map((each) => h("li", { key: each.id }, each.alive ? chip("running", "alive") : chip("cancelled", "dead"), h("span.mono.cut", brief(each.id, 12)), h("span.quiet.cut", `${brief(each.host, 30)}, pid ${each.pid}`), h("span.quiet.end", `${each.runs} ${each.runs === 1 ? "run" : "runs"}`))))
 			: h("div.nothing", h("p", "No worker. Runs that are queued wait for one."), commandLine("holdfast worker agent.py")),
 	);
 }

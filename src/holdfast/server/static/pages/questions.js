@@ -130,7 +130,7 @@ function answerCommand(question, form, note) {
 	const value = form.peek();
 	const fields = fieldsOf(question.schema);
 	let words;
-	if (question.kind === "yesno") words = [value ? "yes" : "no"];
+	if (question.kind === "yesno") words = [value === undefined ? "…" : value ? "yes" : "no"];
 	else if (fields && value && typeof value === "object") words = Object.entries(value).map(([name, each]) => `${name}=${typeof each === "string" ? each : JSON.stringify(each)}`);
 	else words = ["--json-value", JSON.stringify(value ?? null)];
 	return `holdfast answer ${question.id} ${words.map(quoted).join(" ")}${note ? ` ${noted(note).map(quoted).join(" ")}` : ""}`;

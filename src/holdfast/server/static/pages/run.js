@@ -189,12 +189,12 @@ function header(page, run, main, after, state, verify, fork) {
 		h("div.title",
 			h("h1", brief(run.agent, 80)),
 			h("span.mono.quiet.cut", brief(run.id, 120)),
-			iconButton("copy", "Copy the token", () => copy(run.token, "Token copied.")),
+			iconButton("copy", "Copy the token", () => copy(run.token, "Token copied."), { kind: "on-wide" }),
 			statusOf(run),
 			h("div.actions",
 				main && button(main.word, main.act, { kind: "primary", glyph: main.glyph, ...off }),
 				!isOver && run.status !== "paused" && run.status !== "quarantined" ? button("Pause", () => pauseRun(shell, run, after), { glyph: "paused", ...off }) : null,
-				!isOver && run.status !== "quarantined" ? button("Cancel…", () => cancelRun(shell, run, after), { glyph: "stop", ...off }) : null,
+				!isOver && run.status !== "quarantined" ? button("Cancel…", () => cancelRun(shell, run, after), { kind: "on-wide", glyph: "stop", ...off }) : null,
 				run.status !== "quarantined" ? button("Fork…", fork, { kind: "on-wide", glyph: "fork", ...off }) : null,
 				iconButton("more", "More", () => moreOf(page, run, verify, fork), { kind: "button" }),
 			),
@@ -226,8 +226,7 @@ function verification(run, state, verify) {
 function nowText(run) {
 	const question = run.questions[0];
 	if (standing(run) === "asks" && question) return [h("strong", brief(question.prompt, 300)), question.due_at ? quiet(` expires ${relative(question.due_at)}`) : null];
-	if (run.is_cut_off) return h("strong", "cut off: its process died, and nobody has it yet");
-	if (["quarantined", "failed", "blocked"].includes(run.status)) return null;
+	if (run.is_cut_off || ["quarantined", "failed", "blocked"].includes(run.status)) return null; // a banner tells it
 	const text = brief(run.now, 300);
 	return text && text !== run.status ? h("strong", text) : null;
 }
@@ -246,6 +245,7 @@ function primary(page, run, after) {
 function moreOf(page, run, verify, fork) {
 	openDialog(brief(run.id, 60), "more", (update, close) => [
 		h("div.menu",
+			!page.shell.whyNot && !FINAL.includes(run.status) ? button("Cancel…", () => (close(), page.keys.c()), { glyph: "stop" }) : null,
 			button("Fork…", () => (close(), fork()), { glyph: "fork" }),
 			button("Verify every byte", () => (close(), verify()), { glyph: "shield" }),
 			button("Copy the token", () => (close(), copy(run.token, "Token copied.")), { glyph: "copy" }),
@@ -260,7 +260,7 @@ function moreOf(page, run, verify, fork) {
 
 function stuck(page, run) {
 	const reason = run.reason ?? {};
-	if (run.status === "quarantined") return banner("bad", "quarantined", "Stored data is damaged.", [brief(reason.problem ?? reason.detail ?? run.now, 500), " It is quarantined: nothing of it is executed, and other runs are not affected. What is before the damage can still be read."], commandLine(command("verify", run.id)));
+	if (run.status === "quarantined") return banner("bad", "quarantined", "Stored data is damaged.", [brief(reason.problem ?? reason.detail ?? run.now, 500), " Nothing of it is executed. What is before the damage can still be read."], commandLine(command("verify", run.id)));
 	if (run.status === "blocked") return blocked(run, reason);
 	if (run.is_cut_off) {
 		const alive = page.shell.overview.data?.workers.filter((each) => each.alive) ?? [];

@@ -426,6 +426,7 @@ export class Timeline {
 		let number = this.place(this.selected) ?? (step > 0 ? -1 : this.rows.length);
 		do number += step;
 		while (fits && this.rows[number] && !fits(this.rows[number]));
+		if (!this.rows[number]) number = this.place(this.selected); // there is no further one: it stays, and has the focus
 		const row = this.rows[number];
 		if (!row) return;
 		const top = this.body.getBoundingClientRect().top + number * this.height;
