@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import holdfast as hf
+from holdfast.server.savings import Savings
 from tests.console.acme_store import kill, worker
 from tests.console.browser import Looks, looking, needs_browser
 from tests.console.served import Served, start_run, store_in
@@ -95,6 +98,15 @@ def test_a_kill_and_a_resume_appear_on_the_page_without_a_reload(served: Served)
             kill(second)
 
     _played(play)
+
+    async def saved() -> dict[str, Any]:
+        async with hf.connect(served.url) as app:
+            return await Savings(app).last_day()
+
+    told = asyncio.run(saved())
+    assert told["outages"] == 1
+    assert told["saved_s"] > 0.5, "calls that took a second need not be made again"
+    assert told["is_all"]
 
 
 def test_a_server_that_was_killed_is_said_to_be_away_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -73,6 +73,14 @@ def test_a_fork_tells_what_it_would_be_and_is_made_by_mouse_and_by_keyboard(serv
         await page.get_by_text("forked from").wait_for(timeout=_PATIENCE_MS)
         await page.get_by_role("link", name="compare").click()
         await page.get_by_role("cell", name="search#1").wait_for(timeout=_PATIENCE_MS)
+        await page.get_by_text("Different from the start: search#1.").wait_for()
+        rows = page.get_by_role("table", name="Calls").locator("tbody tr")
+        told = {row.split("\t")[0].strip(): row.split("\t")[2].split()[0] for row in await rows.all_inner_texts()}
+        assert told == {"search#1": "done", "write#1": "–", "send#1": "–"}, "nobody has gone on with the fork yet"
+        await page.get_by_role("button", name="What differs 3").focus()
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**show=other")
+        assert await page.locator("tr.chosen").count() == 3, "one has another result, two are not there"
 
         await page.goto(served.bare("/runs/turning"))
         await page.get_by_role("tab", name="State").wait_for(timeout=_PATIENCE_MS)

@@ -129,7 +129,7 @@ export class Shell {
 	entry([name, word, glyph], numbers) {
 		const number = numbers[name];
 		const isHere = this.here === name;
-		return h("a", { key: name, href: to(...(name === "overview" ? [] : [name])), class: isHere ? "here" : null, "aria-current": isHere ? "page" : null }, icon(glyph), h("span", word), number ? h("b", { class: `number-${name}` }, String(number), h("span.unseen", name === "runs" ? " unfinished" : " open")) : null);
+		return h("a", { key: name, href: to(...(name === "overview" ? [] : [name])), class: isHere ? "here" : null, "aria-current": isHere ? "page" : null }, icon(glyph), h("span", word), number ? [" ", h("b", { class: `number-${name}` }, String(number), h("span.unseen", name === "runs" ? " unfinished" : " open"))] : null);
 	}
 
 	announce(text, kind) {

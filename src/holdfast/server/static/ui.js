@@ -61,7 +61,7 @@ export function segments(label, options, chosen, choose) {
 		options.map(([value, word, number]) =>
 			h("button", { key: value, "aria-pressed": value === chosen, click: () => choose(value) },
 				word,
-				number !== undefined && number !== null ? h("b", String(number)) : null,
+				number !== undefined && number !== null ? [" ", h("b", String(number))] : null,
 			),
 		),
 	);
@@ -133,7 +133,7 @@ export function skeleton(rows = 6) {
 export function trouble(problem, again) {
 	const titles = { away: "The server cannot be reached", role: "You may look, not act", store_away: "The store cannot be reached" };
 	const title = titles[problem.kind] ?? problem.title;
-	const text = problem.message === title ? "" : problem.message;
+	const text = problem.kind === "away" || problem.message === title ? "" : problem.message;
 	return banner(problem.status >= 400 && problem.status < 500 ? "warn" : "bad", problem.kind === "role" ? "shield" : "failed", `${title}.`, brief(text, 600), again && button("Try again", again, { kind: "small" }));
 }
 
@@ -180,7 +180,7 @@ export function tabs(label, items, chosen, choose) {
 		items.map(([name, word, number]) =>
 			h("button", { key: name, id: `tab-${name}`, type: "button", role: "tab", "aria-selected": name === chosen, tabindex: name === chosen ? "0" : "-1", click: () => choose(name) },
 				word,
-				number === null || number === undefined ? null : h("b", String(number)),
+				number === null || number === undefined ? null : [" ", h("b", String(number))],
 			),
 		),
 	);

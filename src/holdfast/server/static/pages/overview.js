@@ -93,6 +93,7 @@ function about(kind, run) {
 
 function asked(page, question) {
 	const isYesNo = question.kind === "yesno";
+	const word = isYesNo || page.shell.whyNot ? "Look" : "Fill in…";
 	const answer = async (value) => {
 		if (!mayAct(page.shell)) return;
 		try {
@@ -110,7 +111,7 @@ function asked(page, question) {
 		h("span.does",
 			isYesNo && !page.shell.whyNot
 				? [["Yes", true], ["No", false]].map(([word, value]) => h("button.button", { key: word, label: `${word}: ${brief(question.prompt, 80)}`, click: () => answer(value) }, word))
-				: h("a.button", { href: to("questions", question.id), label: `${isYesNo ? "Look" : "Fill in…"} ${brief(question.prompt, 80)}` }, isYesNo ? "Look" : "Fill in…"),
+				: h("a.button", { href: to("questions", question.id), label: `${word} ${brief(question.prompt, 80)}` }, word),
 		),
 	);
 }

@@ -141,7 +141,7 @@ export function runs(page) {
 				query && !problem && !own && !view ? button("Save view…", save, { kind: "small plain", keys: "s" }) : null,
 			),
 			filterBox(page, query, terms, problem, apply),
-			state.histogram && h("div.card", h("div.legend", ["done", "unfinished", "failed"].map((kind) => h("span", { key: kind }, h("i", { class: `bin-${kind}` }), kind)), h("span.quiet.end", "drag to choose a time")), bars(state.histogram, (from, until) => apply(`${SHOWN_TERMS.without(terms, ["since", "until"])} since:${from.toISOString()} until:${until.toISOString()}`))),
+			state.histogram && (query || state.items?.length) ? h("div.card", h("div.legend", ["done", "unfinished", "failed"].map((kind) => h("span", { key: kind }, h("i", { class: `bin-${kind}` }), kind)), h("span.quiet.end", "drag to choose a time")), bars(state.histogram, (from, until) => apply(`${SHOWN_TERMS.without(terms, ["since", "until"])} since:${from.toISOString()} until:${until.toISOString()}`))) : null,
 			state.selected.size ? selectionBar(page, state, given, load) : null,
 			state.told && told(state, page),
 			h("div", { key: "list", class: state.peek ? "with-peek" : null }, list(page, state, query, apply, load, peek), state.peek && h("aside.peek.card", { label: "The run that is selected" }, peeked(page, state))),
