@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,8 +14,15 @@ from tests.console.acting import acting, until
 from tests.console.browser import Looks, needs_browser, played
 from tests.console.served import Served, start_run, store_in
 
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
 pytestmark = [needs_browser, pytest.mark.prove]
 _PATIENCE_MS = 60_000
+_OTHER_TICKS = """(given) => {
+  const ticks = [...document.querySelectorAll(".axis .tick")].map((each) => each.innerText);
+  return JSON.stringify(ticks) !== JSON.stringify(given);
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +137,40 @@ def test_the_filter_is_the_address_and_back_brings_it_again(served: Served) -> N
         await page.get_by_text("There is no term “owner:”").wait_for()
 
     played(play)
+
+
+def test_a_drag_chooses_a_time_in_the_histogram_and_on_the_map_of_a_run(served: Served) -> None:
+    start_run(served, "crawl", "crawl-drag", pages=30)
+    until(served, "crawl-drag", "done")
+
+    async def play(looks: Looks) -> None:
+        page = await looks.page(served.at("/runs"))
+        await page.locator(".bins").wait_for(timeout=_PATIENCE_MS)
+        await _drag(page, ".bins", 0.5, 0.99)
+        await page.wait_for_url("**/runs?q=since%3A*until%3A*")
+        await page.get_by_role("button", name="Take away since:").wait_for()
+        await page.get_by_role("button", name="Take away until:").wait_for()
+
+        await page.goto(served.bare("/runs/crawl-drag"))
+        await page.get_by_text("fetch#1", exact=True).wait_for(timeout=_PATIENCE_MS)
+        ticks = page.locator(".axis .tick")
+        whole = await ticks.all_inner_texts()
+        await _drag(page, ".map-box", 0.4, 0.6)
+        await page.wait_for_function(_OTHER_TICKS, arg=whole)
+        await page.get_by_role("button", name="Fit").click()
+        await page.wait_for_function(f"(given) => !({_OTHER_TICKS})(given)", arg=whole)
+
+    played(play)
+
+
+async def _drag(page: Page, where: str, begin: float, end: float) -> None:
+    box = await page.locator(where).bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + begin * box["width"], middle)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + end * box["width"], middle, steps=4)
+    await page.mouse.up()
 
 
 def test_what_starts_runs_is_paused_and_run(served: Served) -> None:

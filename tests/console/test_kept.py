@@ -70,6 +70,11 @@ def test_artifacts_are_looked_at_compared_and_checked(served: Served) -> None:
         await page.get_by_role("button", name="handbook.md").first.click()
         await dialog.get_by_text("## Opening").wait_for(timeout=_PATIENCE_MS)
         await page.keyboard.press("Escape")
+        await dialog.wait_for(state="detached")
+        assert await page.evaluate("document.activeElement.textContent") == "handbook.md", "the focus is where it was"
+        await page.keyboard.press("Enter")
+        await dialog.get_by_text("## Opening").wait_for(timeout=_PATIENCE_MS)
+        await page.keyboard.press("Escape")
         await page.get_by_role("button", name="v2, difference").click()
         await dialog.locator("ins", has_text="## Returns").wait_for(timeout=_PATIENCE_MS)
         assert await dialog.locator("del").count() == 0

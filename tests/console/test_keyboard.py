@@ -160,6 +160,14 @@ def test_the_calls_of_a_run_are_walked_through_and_looked_at(served: Served) -> 
         await inspector.get_by_text("ask#1").wait_for(timeout=_PATIENCE_MS)
         await page.keyboard.press("n")  # nothing is wrong behind it: it stays
         await inspector.get_by_text("ask#1").wait_for()
+        whole = await page.locator(".rows .bar.child").bounding_box()
+        assert whole is not None
+        await rows.get_by_text("reviewer#1").wait_for()
+        await _press(page, "k", "k", "k", *["+"] * 8)  # it waits for somebody by far the most of its time
+        wide = "([least]) => document.querySelector('.rows .bar.child')?.getBoundingClientRect().width > least"
+        await page.wait_for_function(wide, arg=[1.5 * whole["width"]], timeout=_PATIENCE_MS)
+        await page.keyboard.press("z")
+        await page.wait_for_function(f"(given) => !({wide})(given)", arg=[1.5 * whole["width"]], timeout=_PATIENCE_MS)
         await page.keyboard.press("Escape")
         await page.get_by_text("Choose a call").wait_for(timeout=_PATIENCE_MS)
         tabs = await page.evaluate("[...document.querySelectorAll('[role=tab]')].map((each) => each.id)")

@@ -7,7 +7,7 @@ export const KEYS = [
 	["Go", [["/", "search"], ["g o", "overview"], ["g r", "runs"], ["g q", "questions"], ["g d", "in doubt"], ["u", "back"]]],
 	["Lists", [["j k", "next, previous"], ["Enter", "open"], ["x", "select"], ["s", "save the view"]]],
 	["A run", [["a", "answer or settle"], ["p", "pause"], ["r", "resume or retry"], ["c", "cancel"], ["f", "fork"], ["[ ]", "tabs"], ["y", "copy the command"]]],
-	["Timeline", [["j k", "next, previous call"], ["← →", "fold, unfold"], ["n N", "next, previous trouble"], ["z", "fit"]]],
+	["Timeline", [["j k", "next, previous call"], ["← →", "fold, unfold"], ["n N", "next, previous trouble"], ["+ -", "closer, further"], ["z", "fit"]]],
 	["Anywhere", [["?", "these keys"], ["Esc", "close, let go"]]],
 ];
 

@@ -138,6 +138,8 @@ export function run(page) {
 		n: onTimeline(() => timeline.toTrouble(1)),
 		N: onTimeline(() => timeline.toTrouble(-1)),
 		z: onTimeline(() => timeline.fit()),
+		"+": onTimeline(() => timeline.zoom(0.5)),
+		"-": onTimeline(() => timeline.zoom(2)),
 		y: () => copy(command("show", id), "Command copied."),
 		Escape: () => (looking.close(), (state.call = null), page.param({ call: null })),
 	});

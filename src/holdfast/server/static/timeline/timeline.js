@@ -131,6 +131,16 @@ export class Timeline {
 		this.layout();
 	}
 
+	/** Look closer, or from further away, at the call that is selected. */
+	zoom(by) {
+		if (!this.whole) return;
+		const { from, to } = this.range ?? this.whole;
+		const middle = this.rows[this.place(this.selected)]?.call?.began ?? (from + to) / 2;
+		const half = Math.max(1, ((to - from) / 2) * by);
+		this.range = { from: Math.max(this.whole.from, middle - half), to: Math.min(this.whole.to, middle + half) };
+		this.layout();
+	}
+
 	layout() {
 		if (!this.root.isConnected) return;
 		// Measured first: a look behind a change has the browser lay out the page again.
