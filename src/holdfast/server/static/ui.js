@@ -201,7 +201,6 @@ export function hasDialog() {
 
 /** A dialog. `draw(update, close)` makes what is in it; focus goes back to where it was. */
 export function openDialog(title, glyph, draw, { kind = "" } = {}) {
-	const before = document.activeElement;
 	const body = h("div.dialog-body");
 	const dialog = h("dialog", { class: `dialog ${kind}`, "aria-labelledby": "dialog-title" }, h("header", icon(glyph), h("h2", { id: "dialog-title" }, title)), body);
 	const close = () => dialog.close();
@@ -209,7 +208,6 @@ export function openDialog(title, glyph, draw, { kind = "" } = {}) {
 	dialog.addEventListener("close", () => {
 		isAsking = false;
 		dialog.remove();
-		if (before?.isConnected) before.focus({ preventScroll: true });
 	});
 	dialog.addEventListener("click", (event) => event.target === dialog && close());
 	document.body.append(dialog);
