@@ -15,6 +15,7 @@ from holdfast.base.config import Settings
 from holdfast.history import pages
 from holdfast.history.receipts import receipts_of
 from holdfast.history.timeline import timeline_of
+from holdfast.journal import pages as journal_pages
 from holdfast.journal import verification
 from holdfast.journal.tombstones import is_empty
 from holdfast.model import Kind, RunFilter, RunId
@@ -26,7 +27,7 @@ from tests.golden.write import SQLITE
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_PAGE", 3)
+    monkeypatch.setattr(journal_pages, "_PAGE", 3)
     monkeypatch.setattr(verification, "_PAGE", 3)
 
 

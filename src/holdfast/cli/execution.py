@@ -40,6 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _REFRESH_S = 0.2
 _GRACE_S = 5.0
 _TRACEBACK_LINES = 12
+_ENDING = 20  # records, of which one says how the run ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,8 @@ class _UserOutput(io.TextIOBase):
 
 async def _traceback(run: Run[Any], store: Store) -> str:
     """The last lines of where the agent failed, without our own frames."""
-    for record in reversed(await store.records(RunId(run.id))):
+    row = await store.run(RunId(run.id))
+    for record in [] if row is None else reversed(await store.records(row.id, after=max(0, row.head_seq - _ENDING))):
         if record.kind == Kind.finished and record.name == Status.failed:
             with suppress(ValueError, AttributeError):
                 text = json.loads(record.payload or "{}").get("traceback", "")

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.base.clock import now_us
 from holdfast.errors import RunNotFound
+from holdfast.journal.pages import record_pages
 from holdfast.journal.tombstones import refuse_elsewhere
 from holdfast.model import Act, Actor, Kind, RunId, RunRow, Via
 from holdfast.store.contract import Store
@@ -60,4 +61,10 @@ async def was_done(store: Store, run_id: RunId, own_id: str) -> bool:
     """Did a run that was cut off act on this one before? Its id is in the mail, or in the journal."""
     if any(own_id in mail.body for mail in await store.mail(run_id, after=0)):
         return True
-    return any(r.kind == Kind.noted and own_id in (r.payload or "") for r in await store.records(run_id))
+    row = await store.run(run_id)
+    if row is None:
+        return False
+    async for page in record_pages(store, row):
+        if any(r.kind == Kind.noted and own_id in (r.payload or "") for r in page):
+            return True
+    return False

@@ -1,4 +1,4 @@
-"""Forks: a new run that begins with what another one had done by a point.
+"""Forks: a new run that begins with what another one had done by a point (`originals`).
 
 It stands alone: everything that it takes is copied into it, and nothing of the original is changed. It has a nonce of
 its own, so whatever it does from there on has other idempotency keys, children and questions.
@@ -16,26 +16,13 @@ from holdfast.base.data import data
 from holdfast.base.ids import new_run_ids
 from holdfast.codec.fastjson import decode, encode
 from holdfast.control.acting import act_on, actor, way
+from holdfast.control.originals import Original
 from holdfast.control.remembering import remember
 from holdfast.control.upkeep.filing import files_are_forked, fork_files
-from holdfast.errors import ConflictingStart, RunNotFound, UsageError
-from holdfast.journal.blobs import blob_in, spilled, texts_of, values_in, with_bases
-from holdfast.journal.blocks import source_in
+from holdfast.errors import ConflictingStart, UsageError
+from holdfast.journal.blobs import blob_in, spilled, stored_blobs, stored_text, with_bases
 from holdfast.journal.chain import Draft, draft, seal_row
-from holdfast.journal.forks import (
-    FORKED,
-    ForkedPart,
-    check_changes,
-    code_at,
-    cut,
-    drafts_of,
-    forked_nonce,
-    head_of,
-    journal_of,
-)
-from holdfast.journal.tombstones import refuse_empty
-from holdfast.journal.trees import WORKSPACES, workspaces_in
-from holdfast.journal.verification import check_whole
+from holdfast.journal.forks import FORKED, check_changes, drafts_of, forked_nonce, journal_of
 from holdfast.model import (
     CUT,
     SCHEDULED_AT,
@@ -52,7 +39,6 @@ from holdfast.model import (
     Whole,
     checked_id,
 )
-from holdfast.model.budgets import BUDGET
 from holdfast.store.contract import Store
 
 _STATE = ""  #: instead of a call's key
@@ -63,36 +49,25 @@ _USED = ("input_tokens", "output_tokens", "cost")
 class Branching:
     """How a fork is to differ from the original."""
 
-    at: int | None = None  #: the record; None: the last one
-    turn: int | None = None  #: instead of a record: the turn that it begins with
     state: str | None = None  #: another state, as JSON text
     results: Mapping[str, str] | None = None  #: other results, as JSON text, by the key of the call
     run_id: str | None = None
     thread_id: str | None = None  #: None: one of its own
 
 
-async def forkable(store: Store, run_id: RunId) -> Whole:
-    """All of a run, checked; raises what keeps it from being forked."""
-    whole = await store.whole(run_id)
-    if whole is None:
-        raise RunNotFound(f"There is no run {run_id} in {store.url}.")
-    refuse_empty(whole.row)
-    check_whole(whole)
-    return whole
-
-
-async def fork(store: Store, whole: Whole, how: Branching, *, by: str | None, note: str) -> RunRow:
+async def fork(store: Store, original: Original, how: Branching, *, by: str | None, note: str) -> RunRow:
     """Make a fork, for whichever worker has room; its row. The same fork under the same id is made once."""
-    part = part_for(whole, how)
-    ids = _Ids.of(whole.row, how)
+    check_wanted(original, how)
+    row = original.row
+    ids = _Ids.of(row, how)
     marks: dict[str, str] = {}
     has_files = False
     if await store.run(ids.run) is None:  # before anything names them there
-        has_files = await fork_files(store, whole.row.id, ids.run)
-        marks = await remember(store, whole, part, thread_id=ids.thread)
-    new = _new(whole, part, how, ids=ids, marks=marks, by=actor(by), note=note)
+        has_files = await fork_files(store, row.id, ids.run)
+        marks = await remember(store, original, thread_id=ids.thread)
+    new = await _new(store, original, how, ids=ids, marks=marks, by=actor(by), note=note)
     faults.point("fork.before_commit")
-    act = act_on(by, note, "fork", target=whole.row.id) if isinstance(by, Actor) else None
+    act = act_on(by, note, "fork", target=row.id) if isinstance(by, Actor) else None
     stored = await store.put(new, act=act)
     faults.point("fork.after_commit")
     if has_files:
@@ -102,28 +77,23 @@ async def fork(store: Store, whole: Whole, how: Branching, *, by: str | None, no
     return stored
 
 
-def part_for(whole: Whole, how: Branching) -> ForkedPart:
-    """What of a run a fork takes; UsageError for what it cannot have."""
-    row, at = whole.row, how.at
-    if how.turn is not None:
-        at = head_of(row, whole.records, how.turn)
-    part = cut(row, whole.records, at)
-    check_changes(row.id, part, list(how.results or {}))
+def check_wanted(original: Original, how: Branching) -> None:
+    """Raise UsageError for what a fork of this run cannot have."""
+    run_id, part = original.row.id, original.part
+    check_changes(run_id, part, list(how.results or {}))
     if how.state is not None and not part.turn:
         raise UsageError(
-            f"Run {row.id}: at record {part.at} it is in no turn, and so has no state that a fork could begin with. "
+            f"Run {run_id}: at record {part.at} it is in no turn, and so has no state that a fork could begin with. "
             "Change what calls returned (results=, --result)."
         )
-    return part
 
 
-def state_of(whole: Whole, part: ForkedPart) -> str:
+async def state_of(store: Store, original: Original) -> str:
     """The state that a fork begins with, as JSON text; UsageError if there is none."""
-    head = part.checkpoint
-    if head is None:
-        raise UsageError(f"Run {whole.row.id}: at record {part.at} it is in no turn, and so has no state.")
-    name = blob_in(head.args)
-    return head.args or "null" if name is None else texts_of(whole.row.id, whole.blobs, [name])[name].decode()
+    run_id, part = original.row.id, original.part
+    if part.checkpoint is None:
+        raise UsageError(f"Run {run_id}: at record {part.at} it is in no turn, and so has no state.")
+    return await stored_text(store, run_id, part.checkpoint.args)
 
 
 async def _check_same(store: Store, stored: RunRow, new: Whole) -> None:
@@ -161,22 +131,23 @@ class _Ids:
         return cls(run_id, thread_id, own)
 
 
-def _new(
-    whole: Whole, part: ForkedPart, how: Branching, *, ids: _Ids, marks: Mapping[str, str], by: str, note: str
+async def _new(
+    store: Store, original: Original, how: Branching, *, ids: _Ids, marks: Mapping[str, str], by: str, note: str
 ) -> Whole:
     """All of a fork; `marks` are what copied calls say that they read in the thread."""
-    row, run_id, thread_id = whole.row, ids.run, ids.thread
+    row, part, run_id, thread_id = original.row, original.part, ids.run, ids.thread
     nonce = forked_nonce(ids.nonce, row, part)
     given = {**(how.results or {}), **({} if how.state is None else {_STATE: how.state})}
     texts, blobs = _spilled(given)
     state = texts.pop(_STATE, None)
-    created = _created(whole, part, thread_id, changes=texts, state=state, by=by, note=note)
+    created = _created(original, thread_id, changes=texts, state=state, by=by, note=note)
     prologue, rest = drafts_of(part, {**texts, **marks}, mail=row.mail, state=state)
     records, cut_at = journal_of(run_id, nonce, prologue=[created, *prologue], turn=part.turn, rest=rest, mail=row.mail)
     named = {name for r in records for text in (r.payload, r.args) if (name := blob_in(text)) is not None}
-    found = {**values_in(whole.mail, named), **whole.blobs, **dict(blobs)}
+    found = {**await stored_blobs(store, row.id, sorted(named)), **dict(blobs)}
     named = with_bases(found, named)
     kept = _keys_of(part.records)
+    landed = () if not kept or (bare := await store.whole(row.id, bare=True)) is None else bare.landed
     at = now_us()
     new = RunRow(
         id=run_id,
@@ -197,7 +168,7 @@ def _new(
         head_seq=len(records),
         head_hash=records[-1].hash,
         input_digest=row.input_digest,
-        summary=_summary(whole, part) | ({} if cut_at is None else {CUT: cut_at.plain()}),
+        summary=_summary(original) | ({} if cut_at is None else {CUT: cut_at.plain()}),
         owner=None,
         claims=0,
         mail=row.mail,  # the numbers go on: those that the copied part has consumed are not given out again
@@ -209,28 +180,21 @@ def _new(
         blobs={name: data for name, data in found.items() if name in named},
         mail=(),
         questions=(),
-        landed=tuple(each for each in whole.landed if each[0] in kept),
+        landed=tuple(each for each in landed if each[0] in kept),
     )
 
 
 def _created(
-    whole: Whole,
-    part: ForkedPart,
-    thread_id: ThreadId,
-    *,
-    changes: Mapping[str, str],
-    state: str | None,
-    by: str,
-    note: str,
+    original: Original, thread_id: ThreadId, *, changes: Mapping[str, str], state: str | None, by: str, note: str
 ) -> Draft:
     """The first record: the original's input, and where the run comes from."""
-    row, first = whole.row, whole.records[0]
+    row, part, first = original.row, original.part, original.created
     said = decode(first.payload or "{}")
     origin = {
         "run": row.id,
         "at": part.at,
         "asked": part.asked,
-        "hash": whole.records[part.at - 1].hash.hex(),
+        "hash": original.last.hash.hex(),
         "by": by,
         **way(by),
         "note": note,
@@ -241,8 +205,8 @@ def _created(
     told = {
         **{name: said[name] for name in ("version", "defaults", "outside") if name in said},
         "thread": thread_id,
-        "code": code_at(whole.records, part.at),
-        "source": source_in(whole.records),
+        "code": original.code,
+        "source": original.source,
         "parent": None,
         "tags": said.get("tags", {}),
         FORKED: origin,
@@ -253,11 +217,11 @@ def _created(
     )
 
 
-def _summary(whole: Whole, part: ForkedPart) -> dict[str, Any]:
+def _summary(original: Original) -> dict[str, Any]:
     """What the row says of the copied part: how much that was, what the code may ask for, and what binds it."""
-    said = whole.row.summary
+    said, part = original.row.summary, original.part
     summary: dict[str, Any] = {name: said[name] for name in (TAGS, SCHEDULED_AT) if name in said}
-    summary |= _workspaces(whole, part) | _budget(whole, part)
+    summary |= original.binds  # whichever turn left it
     summary[UNBEGUN] = True
     effects = {r.key for r in part.records if r.kind == Kind.intent}
     children = {r.key for r in part.records if r.kind == Kind.child}
@@ -270,18 +234,6 @@ def _summary(whole: Whole, part: ForkedPart) -> dict[str, Any]:
             for name in _USED:
                 counts[name] = counts.get(name, 0) + used.get(name, 0)
     return summary | {name: number for name, number in counts.items() if number}
-
-
-def _workspaces(whole: Whole, part: ForkedPart) -> dict[str, Any]:
-    """Which version its workspaces were at the point, whichever turn left it."""
-    found = workspaces_in(r for r in whole.records if r.seq <= part.at)
-    return {WORKSPACES: found} if found else {}
-
-
-def _budget(whole: Whole, part: ForkedPart) -> dict[str, Any]:
-    """The limits that it had at the point: they are the fork's own from there on."""
-    said = [r for r in whole.records[: part.at] if r.kind == Kind.noted and r.name == NoteKind.budget]
-    return {BUDGET: decode(said[-1].payload or "{}")["limit"]} if said else {}
 
 
 def _spilled(results: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[str, bytes]]]:

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from holdfast.base import faults
 from holdfast.codec.fastjson import decode, encode
+from holdfast.control.originals import Original
 from holdfast.errors import CorruptJournal, UsageError
-from holdfast.journal.forks import ForkedPart
 from holdfast.journal.integrity import is_sound, message_digest
 from holdfast.journal.messages import KnownMessages, messages_in, slice_digest
-from holdfast.model import Message, ThreadId, ThreadRow, Whole
+from holdfast.model import Message, ThreadId, ThreadRow
 from holdfast.store.contract import Store
 
 _PAGE = 500
 
 
-async def remember(store: Store, whole: Whole, part: ForkedPart, *, thread_id: ThreadId) -> dict[str, str]:
+async def remember(store: Store, original: Original, *, thread_id: ThreadId) -> dict[str, str]:
     """Have a thread know what the copied part knew of the original's; the marks of what was read, by call."""
-    row = whole.row
-    known = messages_in(row, [r for r in whole.records if r.seq <= part.at]).get(row.thread_id, [])
+    row = original.row
+    known = messages_in(row, original.said).get(row.thread_id, [])
     if thread_id == row.thread_id or not known:
         return {}
     upto = max(max(each.last, each.summary) for each in known)
     copied = await _copy(store, row.thread_id, thread_id, upto=upto)
     read = {each.seq: each for each in known if each.digest}
-    return {r.key: _marked(r.payload or "{}", read[r.seq], copied) for r in part.records if r.seq in read}
+    return {r.key: _marked(r.payload or "{}", read[r.seq], copied) for r in original.part.records if r.seq in read}
 
 
 async def _copy(store: Store, source: ThreadId, target: ThreadId, *, upto: int) -> dict[int, Message]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from holdfast.base.data import data
 from holdfast.codec import MISSING, coder_of
 from holdfast.control import forking
-from holdfast.control.forking import Branching, forkable, part_for, state_of
+from holdfast.control.forking import Branching, check_wanted, state_of
+from holdfast.control.originals import Original, original_of
 from holdfast.errors import UsageError
-from holdfast.history.forks import ForkPlan, plan_of
-from holdfast.model import RunId, RunRow, Whole
+from holdfast.history.forks import ForkPlan, PlannedCalls, plan_of, unread_of
+from holdfast.model import RunId, RunRow
 from holdfast.store.contract import Store
 
 
@@ -29,22 +29,23 @@ class Wanted:
     thread_id: str | None = None
     state: Any = MISSING
 
-    def branching(self, whole: Whole) -> Branching:
+    async def branching(self, store: Store, original: Original) -> Branching:
         """The same, as texts to be stored; UsageError for what this run cannot have."""
         results = {} if self.results is None else self.results
         if not isinstance(results, Mapping):
             raise UsageError(f"fork(results=) takes results by the keys of their calls; got {results!r}.")
         texts = {str(key): coder_of(value).dumps(value, what=f"the result of {key}") for key, value in results.items()}
-        how = Branching(self.at, self.turn, None, texts, self.run_id, self.thread_id)
-        return replace(how, state=self._state(whole, how))
+        how = Branching(await self._state(store, original), texts, self.run_id, self.thread_id)
+        check_wanted(original, how)
+        return how
 
-    def _state(self, whole: Whole, how: Branching) -> str | None:
+    async def _state(self, store: Store, original: Original) -> str | None:
         """Another state, as JSON text; None: as it is."""
         if self.state is not MISSING:
             return coder_of(self.state).dumps(self.state, what="the state")
         if not self.sets:
             return None
-        tree = json.loads(state_of(whole, part_for(whole, how)))
+        tree = json.loads(await state_of(store, original))
         for path, value in self.sets.items():
             tree = with_value(tree, path.split("."), json.loads(coder_of(value).dumps(value, what=path)), path=path)
         return json.dumps(tree, separators=(",", ":"))
@@ -52,17 +53,18 @@ class Wanted:
 
 async def plan(store: Store, run_id: RunId, wanted: Wanted) -> ForkPlan:
     """What a fork would be; raises what keeps it from being made."""
-    whole = await forkable(store, run_id)
-    how = wanted.branching(whole)
-    part = part_for(whole, how)
+    calls = PlannedCalls()
+    original = await original_of(store, run_id, at=wanted.at, turn=wanted.turn, see=calls.see)
+    how = await wanted.branching(store, original)
     changed = (*(how.results or ()), *(("the state",) if how.state is not None else ()))
-    return plan_of(whole.row, whole.records, part, mail=whole.mail, changed=changed)
+    unread = await unread_of(store, original.row, original.part)
+    return plan_of(original.row, calls, original.part, unread=unread, changed=changed)
 
 
 async def fork(store: Store, run_id: RunId, wanted: Wanted, *, by: str | None, note: str) -> RunRow:
     """Make it; its row."""
-    whole = await forkable(store, run_id)
-    return await forking.fork(store, whole, wanted.branching(whole), by=by, note=note)
+    original = await original_of(store, run_id, at=wanted.at, turn=wanted.turn)
+    return await forking.fork(store, original, await wanted.branching(store, original), by=by, note=note)
 
 
 def with_value(tree: Any, steps: list[str], value: Any, *, path: str) -> Any:

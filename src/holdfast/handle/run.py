@@ -25,10 +25,10 @@ from holdfast.history.checkpoints import CheckpointInfo, StateChange, checkpoint
 from holdfast.history.doubts import doubts_of
 from holdfast.history.forks import ForkPlan
 from holdfast.history.info import RunInfo, info_of
-from holdfast.history.lookup import is_lost, journal_of, row_of
+from holdfast.history.lookup import is_lost, row_of
 from holdfast.history.needs import Needs
-from holdfast.history.pages import history
-from holdfast.history.receipts import Receipt, receipts_of
+from holdfast.history.pages import history, receipts_of_run
+from holdfast.history.receipts import Receipt
 from holdfast.history.replies import Replies
 from holdfast.history.results import states_of
 from holdfast.history.streams import events
@@ -139,7 +139,7 @@ class Run(Generic[R_co]):
     @look
     async def receipts(self) -> list[Receipt]:
         """One for each time the run was resumed: what was replayed, what was executed, what that saved."""
-        return receipts_of(*await journal_of(self._store, self.id))
+        return await receipts_of_run(self._store, self.id)
 
     @look
     async def artifacts(self, *, check: bool = True) -> list[Artifact]:
@@ -166,7 +166,7 @@ class Run(Generic[R_co]):
         """
 
         async def find(run_id: str) -> list[dict[str, Any]]:
-            await journal_of(self._store, self.id)  # raises if there is nothing to look at
+            refuse_empty(await row_of(self._store, self.id))
             return [asdict(doubt) for doubt in await doubts_of(self._store, self.id)]
 
         found = await (recorded("in_doubt", find, (self.id,)) if is_in_run() else find(self.id))

@@ -94,9 +94,14 @@ class Subject:
             streaming: set[str] = set()
             after = 0
             while page := await self.store.records(self.row.id, after=after, limit=_PAGE):
-                self._records += [each for each in page if _is_told(each, streaming)]
+                self._records += [_thin(each) for each in page if _is_told(each, streaming)]
                 after = page[-1].seq
         return self._records
+
+
+def _thin(record: Record) -> Record:
+    """Without the state of a turn."""
+    return record._replace(args=None) if record.kind == Kind.checkpoint else record
 
 
 def _is_told(record: Record, streaming: set[str]) -> bool:

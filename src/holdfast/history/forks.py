@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from holdfast.base.data import data
-from holdfast.history.calls import CallInfo, calls_of
+from holdfast.base.data import data, mutable
+from holdfast.history.calls import NO_CALL, kind_of
 from holdfast.history.facts import Facts, note_of
 from holdfast.history.words import count
 from holdfast.journal.forks import FORKED, ForkedPart, InTheWay, told
-from holdfast.model import Kind, Mail, MailKind, Record, RunRow
+from holdfast.model import OUTCOMES, Kind, MailKind, Record, RunRow
+from holdfast.store.contract import Store
 
+_PAGE = 2000
 _SHOWN = 5  #: names in a sentence
 #: Calls that people know as such; the rest is bookkeeping.
 _SHOWN_KINDS = frozenset({"step", "effect", "child", "ask", "receive", "sleep", "interrupt"})
@@ -71,14 +73,74 @@ class ForkPlan(Facts):
         return {**Facts.as_dict(self), "in_the_way": moved, "sentences": self.sentences}
 
 
+class PlannedCalls:
+    """The calls that a plan names, from the records of a run as they come: those that count, and those of later."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, _Seen] = {}
+        self._passed: set[str] = set()  # of turns that do not count; such a call may go on later
+
+    def see(self, record: Record, is_counted: bool, is_later: bool) -> None:
+        """The next one."""
+        if record.kind in NO_CALL or record.kind == Kind.noted or not record.key:
+            return
+        key = record.key
+        seen = self.calls.get(key)
+        if seen is None:
+            seen = self.calls[key] = _Seen(record.name, record.seq)
+        seen.last = record.seq
+        seen.is_effect |= record.kind == Kind.intent
+        seen.is_child |= record.kind == Kind.child
+        if is_counted or is_later:
+            self._passed.discard(key)
+        elif record.kind in OUTCOMES:
+            del self.calls[key]
+            self._passed.discard(key)
+        else:
+            self._passed.add(key)
+
+    def planned(self) -> dict[str, PlannedCall]:
+        """Those that people know as such, in the order in which they began."""
+        return {
+            key: PlannedCall(key, seen.name, kind, seen.last)
+            for key, seen in self.calls.items()
+            if key not in self._passed and (kind := seen.kind) in _SHOWN_KINDS
+        }
+
+
+@mutable
+class _Seen:
+    name: str
+    last: int  #: the number of its last record
+    is_effect: bool = False
+    is_child: bool = False
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.name, is_effect=self.is_effect, is_child=self.is_child)
+
+
+async def unread_of(store: Store, row: RunRow, part: ForkedPart) -> list[UnreadMail]:
+    """What was sent to a run for its code, and that the copied part has not taken."""
+    found: list[UnreadMail] = []
+    after = 0
+    while page := await store.mail(row.id, after=after, limit=_PAGE):
+        after = page[-1].number
+        found += [
+            UnreadMail(each.number, each.kind, each.key)
+            for each in page
+            if each.kind in _READABLE and each.number <= row.mail and each.number not in part.consumed_mail
+        ]
+    return found
+
+
 def plan_of(
-    row: RunRow, records: Sequence[Record], part: ForkedPart, *, mail: Sequence[Mail], changed: Sequence[str]
+    row: RunRow, seen: PlannedCalls, part: ForkedPart, *, unread: Sequence[UnreadMail], changed: Sequence[str]
 ) -> ForkPlan:
     """What a fork of this run would be."""
     ended, opened = set(part.ended), {r.key for r in part.open}
-    calls = {call.key: call for call in calls_of(records) if call.kind in _SHOWN_KINDS}
-    later = (call for key, call in calls.items() if key not in ended and (key in opened or call.seqs[-1] > part.at))
-    again = [_planned(call) for call in later]
+    calls = seen.planned()
+    again = [call for key, call in calls.items() if key not in ended and (key in opened or call.seq > part.at)]
     return ForkPlan(
         run_id=row.id,
         agent=row.agent,
@@ -86,15 +148,11 @@ def plan_of(
         at=part.at,
         turn=part.turn,
         in_the_way=part.in_the_way,
-        replays=tuple(_planned(calls[key]) for key in part.ended if key in calls),
+        replays=tuple(calls[key] for key in part.ended if key in calls),
         again=tuple(again),
         effects_again=tuple(call.key for call in again if call.kind in _ACTING),
         not_copied=tuple(call for call in again if call.key in opened),
-        unread=tuple(
-            UnreadMail(each.number, each.kind, each.key)
-            for each in mail
-            if each.kind in _READABLE and each.number not in part.consumed_mail
-        ),
+        unread=tuple(unread),
         children=tuple(str(note_of(r).get("run")) for r in part.records if r.kind == Kind.child),
         changed=tuple(changed),
     )
@@ -119,10 +177,6 @@ def origin_text(created: Record) -> str:
     parts += [f"{changed} changed"] if changed else []
     parts += [str(said["note"])] if said["note"] else []
     return ", ".join(parts)
-
-
-def _planned(call: CallInfo) -> PlannedCall:
-    return PlannedCall(call.key, call.name, call.kind, call.seqs[-1])
 
 
 def _sentences(plan: ForkPlan) -> Iterator[str]:

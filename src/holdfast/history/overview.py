@@ -11,12 +11,13 @@ from holdfast.errors import HoldfastError
 from holdfast.history.calls import CallInfo, calls_of
 from holdfast.history.doubts import DoubtInfo, in_doubt_of
 from holdfast.history.info import RunInfo, info_of
-from holdfast.history.pages import receipts, record_pages, timeline_pages
+from holdfast.history.pages import receipts, timeline_pages
 from holdfast.history.receipts import Receipt
 from holdfast.history.timeline import Ahead, TimelineItem
 from holdfast.history.values import ENDS_OF_OTHERS, plain_end, plain_note, plain_value
 from holdfast.journal.blobs import stored_text
 from holdfast.journal.blocks import source_in
+from holdfast.journal.pages import record_pages
 from holdfast.journal.tombstones import refuse_empty
 from holdfast.journal.verification import Verification, verify
 from holdfast.model import Kind, Record, RunId, RunRow

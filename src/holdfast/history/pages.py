@@ -7,31 +7,15 @@ outcomes count no longer), and once to tell it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
 
-from holdfast.errors import RunNotFound
 from holdfast.history.facts import note_of
-from holdfast.history.lookup import is_lost
-from holdfast.history.receipts import Receipt, receipts_of
+from holdfast.history.lookup import is_lost, row_of
+from holdfast.history.receipts import Counting, Receipt
 from holdfast.history.timeline import Ahead, Timeline, TimelineItem, with_deciders
+from holdfast.journal.pages import record_pages
 from holdfast.journal.tombstones import refuse_empty
-from holdfast.model import OUTCOMES, Kind, NoteKind, QuestionRow, Record, RunId, RunRow
+from holdfast.model import Kind, NoteKind, QuestionRow, RunId, RunRow
 from holdfast.store.contract import Store
-
-_PAGE: Final = 2000
-#: Notes that receipts are made of.
-_COUNTED: Final = frozenset({NoteKind.usage, NoteKind.resumed, NoteKind.guarded, NoteKind.state})
-
-
-async def record_pages(store: Store, row: RunRow) -> AsyncIterator[list[Record]]:
-    """The records of a run, up to those that its row knows of."""
-    after = 0
-    while after < row.head_seq:
-        page = await store.records(row.id, after=after, limit=min(_PAGE, row.head_seq - after))
-        if not page:
-            return
-        yield page
-        after = page[-1].seq
 
 
 async def timeline_pages(
@@ -48,9 +32,7 @@ async def timeline_pages(
 
 async def history(store: Store, run_id: RunId, *, after: int, limit: int | None) -> list[TimelineItem]:
     """At most so many of the things that happened to a run, behind a record."""
-    row = await store.run(run_id)
-    if row is None:
-        raise RunNotFound(f"There is no run {run_id} in {store.url}.")
+    row = await row_of(store, run_id)
     refuse_empty(row)
     found: list[TimelineItem] = []
     async for items in timeline_pages(store, row):
@@ -61,31 +43,30 @@ async def history(store: Store, run_id: RunId, *, after: int, limit: int | None)
 
 
 async def receipts(store: Store, row: RunRow) -> list[Receipt]:
-    """What each resume saved, from the few records that say so."""
-    kept: list[Record] = []
-    before: Record | None = None
+    """What each resume saved. Of one who died before it could sum up that is counted call by call."""
+    counting = Counting(counts_answers=row.turn > 0 or not await _is_counted(store, row))
+    async for page in record_pages(store, row):
+        counting.take(page)
+    return counting.receipts()
+
+
+async def receipts_of_run(store: Store, run_id: RunId) -> list[Receipt]:
+    """The same; RunNotFound, RunPruned or RunMoved if what it did is not here."""
+    row = await row_of(store, run_id)
+    refuse_empty(row)
+    return await receipts(store, row)
+
+
+async def _is_counted(store: Store, row: RunRow) -> bool:
+    """Has each execution after the first recorded how much the journal answered?"""
+    uncounted: set[int] = set()
+    is_first = True
     async for page in record_pages(store, row):
         for record in page:
-            if record.kind == Kind.claimed and before is not None and (not kept or kept[-1] is not before):
-                kept.append(before)
-            is_note = record.kind == Kind.noted and record.name in _COUNTED
-            if is_note or record.kind in (Kind.claimed, Kind.settled, Kind.reopened):
-                kept.append(record)
-            before = record
-    if row.turn or not _all_counted(kept):  # earlier turns, or one who died before it could sum up: counted here
-        kept = []
-        async for page in record_pages(store, row):
-            kept += [_thin(record) for record in page if record.kind != Kind.started]
-    return receipts_of(row, kept)
-
-
-def _all_counted(records: Sequence[Record]) -> bool:
-    claims = [r.epoch for r in records if r.kind == Kind.claimed][1:]
-    counted = {r.epoch for r in records if r.kind == Kind.noted and r.name == NoteKind.resumed}
-    woken = {r.epoch for r in records if r.kind == Kind.claimed and note_of(r).get("woken")}
-    return all(epoch in counted | woken for epoch in claims)
-
-
-def _thin(record: Record) -> Record:
-    """Without the values that nobody counts."""
-    return record._replace(args=None, payload=None, hash=b"") if record.kind in OUTCOMES else record
+            if record.kind == Kind.claimed:
+                if not is_first and not note_of(record).get("woken"):
+                    uncounted.add(record.epoch)
+                is_first = False
+            elif record.kind == Kind.noted and record.name == NoteKind.resumed:
+                uncounted.discard(record.epoch)
+    return not uncounted

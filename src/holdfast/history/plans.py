@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from holdfast.base.characters import escaped
@@ -13,6 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.history.facts import Facts
 from holdfast.journal.blobs import stored_text
 from holdfast.journal.checkpoints import Past
+from holdfast.journal.pages import record_pages
 from holdfast.model import Kind, Mail, MailKind, Record, RunId
 from holdfast.model.plans import PLAN, Op, Plan, PlanItem
 from holdfast.store.contract import Store
@@ -39,7 +40,7 @@ async def plan_of(store: Store, run_id: RunId, *, records: Sequence[Record] | No
     """The plan of a run; None: it has none. `records`: those of its plan and its checkpoints, for who has them."""
     plan, missed, taken = Plan(), list[str](), set[int]()
     turn = 0
-    for record in await store.records(run_id) if records is None else records:
+    async for record in _planning(store, run_id, records):
         if record.kind == Kind.checkpoint:
             if record.turn > turn + 1:
                 plan.restore(Past.read(record).plan)  # a fork has no earlier turns
@@ -58,6 +59,16 @@ async def plan_of(store: Store, run_id: RunId, *, records: Sequence[Record] | No
         missed += plan.take(json.loads(mail.body)["ops"], mail.number)
     by = [str(json.loads(mail.body).get("by")) for mail in pending]
     return PlanInfo(tuple(plan.items), tuple(missed), tuple(by))
+
+
+async def _planning(store: Store, run_id: RunId, records: Sequence[Record] | None) -> AsyncIterator[Record]:
+    row = await store.run(run_id) if records is None else None
+    for record in records or ():
+        yield record
+    if row is not None:
+        async for page in record_pages(store, row):
+            for record in page:
+                yield record
 
 
 def _taken(record: Record) -> set[int]:

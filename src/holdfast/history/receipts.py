@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 from holdfast.base.clock import as_time
 from holdfast.base.data import data
 from holdfast.history.calls import OWN_PREFIX
 from holdfast.history.facts import Facts, note_of, superseded_in
+from holdfast.history.spending import Models, Spent, Sums, used_in
 from holdfast.history.words import amount, count, duration
 from holdfast.model import OUTCOMES, Kind, NoteKind, Record, RunRow
 from holdfast.model.diagnoses import change_text, read_change
@@ -51,63 +51,163 @@ def receipts_of(row: RunRow, records: Sequence[Record]) -> list[Receipt]:
 
     That it woke up from a wait is no such time, unless guards found that something had changed meanwhile.
     """
-    claims = [r for r in records if r.kind == Kind.claimed]
-    guarded = {r.epoch for r in records if r.kind == Kind.noted and r.name == NoteKind.guarded}
-    return [
-        _receipt(records, former, claim)
-        for former, claim in pairwise(claims)
-        if not note_of(claim).get("woken") or claim.epoch in guarded
-    ]
+    counting = Counting()  # whatever its row says: records tell all
+    counting.take(records)
+    return counting.receipts()
 
 
-def _receipt(records: Sequence[Record], former: Record, claim: Record) -> Receipt:
-    note = note_of(claim)
-    superseded = superseded_in(r for r in records if r.epoch <= claim.epoch)
-    before = [r for r in records if r.seq < claim.seq]
-    answered: dict[str, Record] = {
-        r.key: r for r in before if _is_answer(r) and r.seq not in superseded and r.turn in (0, claim.turn)
-    }
-    passed = {r.key: r for r in before if _is_answer(r) and 0 < r.turn < claim.turn}  # turns that are not looked at
-    here = [r for r in records if r.epoch == claim.epoch and r.seq > claim.seq]
-    said = [r for r in before if r.kind == Kind.noted and r.name == NoteKind.usage]
-    used = [note_of(r) for r in said if not r.key or OWN_USAGE in r.key or r.key in answered]
-    spent = [note_of(r) for r in said if r.key in passed]
-    settled = [(r.key, note_of(r)) for r in here if r.kind == Kind.settled]
-    counted = next((note_of(r) for r in here if r.kind == Kind.noted and r.name == NoteKind.resumed), None)
-    if counted is None:  # it had no answers to give, or died before it could sum up: what it can have been spared
-        told = {key for key, said in settled if said.get("verdict") == "landed"}
-        counted = {
-            "replayed": len(answered),
-            "executed": sum(_is_answer(r) and r.key not in told and not r.name.startswith("hf:") for r in here),
-            "saved_us": sum(r.took for r in answered.values()),
-            "input_tokens": sum(int(u.get("input_tokens", 0)) for u in used),
-            "output_tokens": sum(int(u.get("output_tokens", 0)) for u in used),
-            "cost": sum(float(u.get("cost", 0.0)) for u in used),
+class Counting:
+    """Makes receipts of a journal that comes in pages: of turns that are over the sums are kept, and no calls.
+
+    `counts_answers`: whether what answered is counted here, call by call. It need not be where each execution has
+    recorded how much that was, and then nothing is kept of the calls of a run without turns.
+    """
+
+    def __init__(self, *, counts_answers: bool = True) -> None:
+        self._counts = counts_answers
+        self._found: list[Receipt] = []
+        self._claim: Record | None = None
+        self._before: Record | None = None
+        self._taken_up: _TakenUp | None = None
+        self._turn = 0
+        self._prologue, self._current = Spent(), Spent()
+        self._passed = Sums()  # of the turns before
+        self._own = Sums()  # what the agent used itself
+        self._models = Models()
+
+    def take(self, records: Sequence[Record]) -> None:
+        """The next records."""
+        for record in records:
+            self._take(record)
+
+    def receipts(self) -> list[Receipt]:
+        """There are no more records."""
+        self._close()
+        return self._found
+
+    def _take(self, record: Record) -> None:
+        if record.turn > self._turn:
+            self._passed += self._current.all()
+            self._turn, self._current = record.turn, Spent()
+        if record.kind == Kind.claimed:
+            self._close()
+            self._begin(record)
+        elif self._taken_up is not None and record.epoch == self._taken_up.claim.epoch:
+            self._taken_up.take(record)
+        part = self._current if record.turn else self._prologue
+        if record.kind == Kind.reopened:
+            for each in (self._prologue, self._current):
+                each.supersede(superseded_in([record]))
+            if self._taken_up is not None and record.epoch == self._taken_up.claim.epoch:
+                self._taken_up.spared = self._spared()
+        elif record.kind == Kind.noted and record.name == NoteKind.usage:
+            if not record.key or OWN_USAGE in record.key:
+                self._own += used_in(record)
+            elif self._counts or record.turn:
+                part.use(record)
+        elif _is_answer(record) and (self._counts or record.turn):
+            part.answer(record)
+        self._models.take(record)
+        self._before = record
+
+    def _begin(self, claim: Record) -> None:
+        former, self._claim = self._claim, claim
+        if former is not None and self._before is not None:
+            models = self._models.used()
+            self._taken_up = _TakenUp(
+                self._before, former, claim, spared=self._spared(), passed=self._passed, models=models
+            )
+
+    def _spared(self) -> Sums:
+        """What an execution that goes on now has answers of."""
+        return self._prologue.kept + self._current.kept + self._own
+
+    def _close(self) -> None:
+        taken_up, self._taken_up = self._taken_up, None
+        if taken_up is not None and taken_up.counts:
+            self._found.append(taken_up.receipt())
+
+
+class _TakenUp:
+    """One execution: what was there when it began, and what of its own records a receipt tells."""
+
+    def __init__(
+        self, before: Record, former: Record, claim: Record, *, spared: Sums, passed: Sums, models: Mapping[str, str]
+    ) -> None:
+        self.claim = claim
+        self._before, self._former = before, former
+        self.spared = spared
+        self._passed = passed
+        self._was, self._now = models, Models()
+        self._counted: dict[str, Any] | None = None  # what it said itself
+        self._settled: list[tuple[str, dict[str, Any]]] = []
+        self._landed: set[str] = set()
+        self._guarded: list[dict[str, Any]] = []
+        self._unknown: list[str] = []
+        self._executed = 0
+
+    @property
+    def counts(self) -> bool:
+        """Was it more than waking up?"""
+        return bool(self._guarded) or not note_of(self.claim).get("woken")
+
+    def take(self, record: Record) -> None:
+        """The next of its own records."""
+        self._now.take(record)
+        if record.kind == Kind.settled:
+            said = note_of(record)
+            self._settled.append((record.key, said))
+            if said.get("verdict") == "landed":
+                self._landed.add(record.key)
+        elif record.kind == Kind.noted:
+            match record.name:
+                case NoteKind.resumed if self._counted is None:
+                    self._counted = note_of(record)
+                case NoteKind.guarded:
+                    self._guarded.append(note_of(record))
+                case NoteKind.state:
+                    self._unknown += note_of(record).get("unknown", [])
+                case _:
+                    pass
+        elif _is_answer(record) and record.key not in self._landed and not record.name.startswith("hf:"):
+            self._executed += 1
+
+    def receipt(self) -> Receipt:
+        """All of it. What it had no answers to give for, or died before it could sum up, it can have been spared."""
+        claim, note, former = self.claim, note_of(self.claim), note_of(self._former)
+        spared, passed = self.spared, self._passed
+        counted = self._counted or {
+            "replayed": spared.calls,
+            "executed": self._executed,
+            "saved_us": spared.took_us,
+            "input_tokens": spared.input_tokens,
+            "output_tokens": spared.output_tokens,
+            "cost": spared.cost,
         }
-    found = [note_of(r) for r in here if r.kind == Kind.noted and r.name == NoteKind.guarded]
-    accepted = next((each["accepted"] for each in found if each.get("accepted")), None)
-    return Receipt(
-        at=as_time(claim.at),
-        worker=claim.name,
-        lost=note.get("lost"),
-        proof=str(note.get("proof", "")),
-        unrecorded=unrecorded(before, claim),
-        down_s=downtime_s(before[-1], claim) if before else 0.0,
-        replayed=int(counted["replayed"]),
-        executed=int(counted["executed"]),
-        in_doubt=[{"key": key, "verdict": said.get("verdict"), "by": said.get("by")} for key, said in settled],
-        code_changed=note.get("code") != note_of(former).get("code"),
-        versions=[*_versions(note_of(former), note), *_models(before, here)],
-        gap=[_gap(change) for each in found for change in each.get("changes", [])],
-        blocked=any(each.get("asks") for each in found),
-        accepted_by=None if accepted is None else str(accepted.get("by")),
-        woken=bool(note.get("woken")),
-        saved_s=(counted["saved_us"] + sum(r.took for r in passed.values())) / 1e6,
-        saved_input_tokens=int(counted["input_tokens"]) + sum(int(u.get("input_tokens", 0)) for u in spent),
-        saved_output_tokens=int(counted["output_tokens"]) + sum(int(u.get("output_tokens", 0)) for u in spent),
-        saved_cost=float(counted["cost"]) + sum(float(u.get("cost", 0.0)) for u in spent),
-        unknown_fields=[name for r in here if r.name == NoteKind.state for name in note_of(r).get("unknown", [])],
-    )
+        accepted = next((each["accepted"] for each in self._guarded if each.get("accepted")), None)
+        settled = [{"key": key, "verdict": said.get("verdict"), "by": said.get("by")} for key, said in self._settled]
+        return Receipt(
+            at=as_time(claim.at),
+            worker=claim.name,
+            lost=note.get("lost"),
+            proof=str(note.get("proof", "")),
+            unrecorded=unrecorded(self._before, claim),
+            down_s=downtime_s(self._before, claim),
+            replayed=int(counted["replayed"]),
+            executed=int(counted["executed"]),
+            in_doubt=settled,
+            code_changed=note.get("code") != former.get("code"),
+            versions=[*_versions(former, note), *_models(self._was, self._now.used())],
+            gap=[_gap(change) for each in self._guarded for change in each.get("changes", [])],
+            blocked=any(each.get("asks") for each in self._guarded),
+            accepted_by=None if accepted is None else str(accepted.get("by")),
+            woken=bool(note.get("woken")),
+            saved_s=(counted["saved_us"] + passed.took_us) / 1e6,
+            saved_input_tokens=int(counted["input_tokens"]) + passed.input_tokens,
+            saved_output_tokens=int(counted["output_tokens"]) + passed.output_tokens,
+            saved_cost=float(counted["cost"]) + passed.cost,
+            unknown_fields=self._unknown,
+        )
 
 
 def _gap(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,29 +232,13 @@ def _versions(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, 
     ]
 
 
-def _models(before: Sequence[Record], here: Sequence[Record]) -> list[dict[str, Any]]:
+def _models(was: Mapping[str, str], now: Mapping[str, str]) -> list[dict[str, Any]]:
     """Calls of a name that used another model than the last one of that name before."""
-    was, now = _models_used(before), _models_used(here)
     return [
         {"what": f"model of {name}", "was": was[name], "now": model}
         for name, model in now.items()
         if name in was and was[name] != model
     ]
-
-
-def _models_used(records: Sequence[Record]) -> dict[str, str]:
-    """The model that calls of each name used last, as they said; of what the agent used itself, under its name."""
-    names = {r.key: r.name for r in records if r.key and r.kind != Kind.noted}
-    used: dict[str, str] = {}
-    for record in records:
-        if record.kind == Kind.noted and record.name == NoteKind.usage and (model := note_of(record).get("model")):
-            used[names.get(record.key) or _name_in(record.key)] = str(model)
-    return used
-
-
-def _name_in(key: str) -> str:
-    """Of a call whose records are not there: a note may be, of one that was cut off."""
-    return key.rpartition("/")[2].partition("#")[0] or "agent"
 
 
 def _is_answer(record: Record) -> bool:
@@ -169,11 +253,9 @@ def downtime_s(before: Record, claim: Record) -> float:
     return max(0.0, (claim.at - since) / 1e6)
 
 
-def unrecorded(before: Sequence[Record], claim: Record) -> int:
+def unrecorded(before: Record, claim: Record) -> int:
     """Every claim raises the epoch: one that no record has was that of a process which died before its first one."""
-    if not note_of(claim).get("lost") or not before:
-        return 0
-    return max(0, claim.epoch - before[-1].epoch - 1)
+    return max(0, claim.epoch - before.epoch - 1) if note_of(claim).get("lost") else 0
 
 
 def saved_text(receipt: Receipt) -> str:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from holdfast.base.clock import as_time
 from holdfast.errors import UsageError
 from holdfast.history.facts import note_of
-from holdfast.history.lookup import journal_of, row_of
+from holdfast.history.lookup import row_of
+from holdfast.journal.pages import record_pages
 from holdfast.journal.streams import cuts_in
 from holdfast.journal.tombstones import refuse_empty
 from holdfast.model import (
@@ -100,17 +101,15 @@ class Following:
 
     async def more(self) -> list[StreamEvent]:
         """The events that came since the last time."""
-        if self._seq == 0:
-            row, records = await journal_of(self._store, self._run_id)
-        else:
-            row = await row_of(self._store, self._run_id)
-            refuse_empty(row)
-            records = await self._store.records(self._run_id, after=self._seq) if row.head_seq > self._seq else []
-        events = list(events_of(records, self._name))
+        row = await row_of(self._store, self._run_id)
+        refuse_empty(row)
+        events: list[StreamEvent] = []
+        async for page in record_pages(self._store, row, after=self._seq):
+            events += events_of(page, self._name)
+            self._seq = page[-1].seq
         if self._offset is None:
             self._offset = max((each.number for each in events if each.kind is StreamEventKind.reset), default=1) - 1
         found = [each for each in events if each.number > self._offset]
         self._offset = found[-1].number if found else self._offset
-        self._seq = records[-1].seq if records else self._seq
         self.is_over = row.status.is_final and self._seq >= row.head_seq
         return found

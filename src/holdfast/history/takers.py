@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.base.data import data
 from holdfast.base.hints import hint, is_about_server, resume_hint, shown_source
 from holdfast.history.facts import Facts
-from holdfast.journal.blocks import source_in
+from holdfast.journal.pages import source_of
 from holdfast.model import RunId, Status
 from holdfast.store.contract import Store
 
@@ -35,4 +35,4 @@ async def untaken(store: Store, run_id: RunId) -> Untaken | None:
     dead = await store.dead_workers()
     if any(worker.id not in dead for worker in await store.workers()):
         return None
-    return Untaken(row.id, source_in(await store.records(row.id)))
+    return Untaken(row.id, await source_of(store, row))

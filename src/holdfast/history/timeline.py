@@ -326,7 +326,7 @@ def _outage(before: Record, former: Record, claim: Record) -> TimelineItem:
     changed = "code changed" if note.get("code") != note_of(former).get("code") else ""
     if note.get("lost"):
         proof = proof_text(str(note.get("proof")))
-        silent = unrecorded_text(unrecorded([before], claim))
+        silent = unrecorded_text(unrecorded(before, claim))
         detail = joined(f"{note['lost']} lost ({proof})", f"resumed by {claim.name}", silent, changed)
         return _item(claim, "outage", "process lost", took_s=down_s, detail=detail)
     asked = joined(f"asked by {note['by']}", note.get("note")) if note.get("by") else ""

@@ -4,7 +4,7 @@ A fork is made of the calls that had ended by a point. What was open then is not
 for a step or a wait, and not for what acts outward: an effect or child that is open may have happened, and a saga that
 is open has something to take back. So the point moves back to the last one where none of them is open.
 
-`part_of` says which records count for a point. Everything else is the same for each of them.
+A long run is read in pages: `Obstacles` finds the point, `part_of` is told which records count for it.
 """
 
 from __future__ import annotations
@@ -85,38 +85,28 @@ class Origin:
     mail: int  #: the number of the last mail that the original had; its own begins after that
 
 
-def part_of(records: Sequence[Record], at: int) -> Sequence[Record]:
-    """The records that count for a point: what a run that stood there would be resumed from.
+def point_of(row: RunRow, at: int | None) -> int:
+    """The record that a fork is asked for at (None: the last one); UsageError if there is no such record."""
+    asked = row.head_seq if at is None else at
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= row.head_seq:
+        raise UsageError(f"Run {row.id} has the records 1 to {row.head_seq}; it cannot be forked at {at!r}.")
+    return asked
+
+
+def no_such_turn(row: RunRow, turn: object) -> UsageError:
+    """There is no such turn, or it is not here: a fork has none before its own."""
+    has = f"has the turns 1 to {row.turn}" if row.turn else "has no turns"
+    return UsageError(f"Run {row.id} {has}; it cannot be forked at turn {turn!r}.")
+
+
+def part_of(
+    counted: Sequence[Record], turn: int, *, asked: int, at: int, in_the_way: tuple[InTheWay, ...]
+) -> ForkedPart:
+    """What a fork takes of the records that count for a point: what a run that stood there would be resumed from.
 
     That is all of them up to the point; of a run with turns, the prologue, and the turn of the point from its
     checkpoint on.
     """
-    turn = records[at - 1].turn
-    head = checkpoint_in(records, turn) if turn else None
-    if head is None:
-        return records[:at]
-    prologue = next(r.seq for r in records if r.kind == Kind.checkpoint) - 1
-    return [*records[:prologue], *records[head.seq - 1 : at]]
-
-
-def head_of(row: RunRow, records: Sequence[Record], turn: int) -> int:
-    """The record that a turn begins with; UsageError if there is no such turn."""
-    head = checkpoint_in(records, turn)
-    if head is None:
-        last = max((r.turn for r in records if r.kind == Kind.checkpoint), default=0)
-        has = f"has the turns 1 to {last}" if last else "has no turns"
-        raise UsageError(f"Run {row.id} {has}; it cannot be forked at turn {turn!r}.")
-    return head.seq
-
-
-def cut(row: RunRow, records: Sequence[Record], at: int | None = None) -> ForkedPart:
-    """What a fork at this record takes (None: the last one); UsageError if there is no such record."""
-    asked = len(records) if at is None else at
-    if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= len(records):
-        raise UsageError(f"Run {row.id} has the records 1 to {len(records)}; it cannot be forked at {at!r}.")
-    point, in_the_way = _quiet_point(_obstacles(records), asked)
-    counted = part_of(records, point)
-    turn = counted[-1].turn
     replay = Replay(counted, turn=turn, code="")
     ended = {entry.key for entry in replay.entries.values() if entry.outcome is not None}
     gone = _superseded(counted)
@@ -124,7 +114,7 @@ def cut(row: RunRow, records: Sequence[Record], at: int | None = None) -> Forked
     order = {r.key: r.seq for r in taken if r.kind in OUTCOMES}
     return ForkedPart(
         asked=asked,
-        at=point,
+        at=at,
         in_the_way=in_the_way,
         records=taken,
         ended=tuple(sorted(order, key=lambda key: order[key])),
@@ -162,59 +152,86 @@ def _said(record: Record) -> dict[str, Any]:
 # the point
 
 
+class Obstacles:
+    """What was open when, of a journal that is read in pages: as much of it as a fork at a point has to know of.
+
+    Once nothing is open, what was open before is in nobody's way any more: no later point moves back behind that.
+    """
+
+    def __init__(self, asked: int) -> None:
+        self._asked = asked
+        self._open: dict[str, tuple[Obstacle, str, int]] = {}
+        self._found: list[InTheWay] = []
+        self._sagas: dict[str, str] = {}  # the block that an effect is undone by, by the effect's key
+        self._verdicts: dict[str, str] = {}  # the last one on each effect
+        self._failed: dict[int, tuple[str, str]] = {}  # effects that failed by a verdict: key and name, by the record
+
+    def take(self, records: Sequence[Record]) -> None:
+        """The next records."""
+        for record in records:
+            self._take(record)
+            if not self._open and record.seq <= self._asked:
+                self._found.clear()
+
+    def point(self) -> tuple[int, tuple[InTheWay, ...]]:
+        """The last record up to the one asked for at which nothing is open, and what was in the way of a later one."""
+        still = [InTheWay(what, key, name, seq, None) for key, (what, name, seq) in self._open.items()]
+        return _quiet_point([*self._found, *still], self._asked)
+
+    def _begin(self, what: Obstacle, key: str, *, name: str, seq: int) -> None:
+        self._open.setdefault(key, (what, name, seq))
+
+    def _end(self, key: str, seq: int) -> None:
+        begun = self._open.pop(key, None)
+        if begun is not None and begun[2] <= self._asked:
+            self._found.append(InTheWay(begun[0], key, begun[1], begun[2], seq))
+
+    def _take(self, record: Record) -> None:
+        key, seq = record.key, record.seq
+        match record.kind:
+            case Kind.intent:
+                self._begin(Obstacle.effect, key, name=record.name, seq=seq)
+                if saga := _said(record).get("saga"):
+                    self._sagas[key] = str(saga)
+            case Kind.child:
+                self._begin(Obstacle.child, key, name=record.name, seq=seq)
+            case Kind.settled:
+                self._verdicts[key] = str(_said(record).get("verdict"))
+            case Kind.noted if record.name == NoteKind.cancel:
+                self._begin(Obstacle.cancel, _CANCEL, name=record.name, seq=seq)
+            case Kind.reopened:
+                self._end(_CANCEL, seq)
+                for gone in _said(record).get("superseded", ()):
+                    if gone in self._failed:  # it may have happened, and is to be settled again
+                        failed, name = self._failed[gone]
+                        self._begin(Obstacle.effect, failed, name=name, seq=seq)
+            case kind if kind in OUTCOMES:
+                self._take_outcome(record)
+            case _:
+                pass
+
+    def _take_outcome(self, record: Record) -> None:
+        key, seq = record.key, record.seq
+        self._end(key, seq)
+        is_done = record.kind in (Kind.done, Kind.unstored)
+        verdict = self._verdicts.get(key)
+        if key in self._sagas and (is_done or verdict in ("fail", "retry")):
+            self._begin(Obstacle.saga, self._sagas[key], name=_SAGA, seq=seq)
+        if record.name == _SAGA and (outer := _said(record).get("outer")):
+            self._begin(Obstacle.saga, str(outer), name=_SAGA, seq=seq)  # it has taken over what the inner one did
+        if is_done:
+            self._sagas.pop(key, None)
+            self._verdicts.pop(key, None)
+        elif verdict == "fail":
+            self._failed[seq] = key, record.name
+
+
 def _quiet_point(found: Sequence[InTheWay], asked: int) -> tuple[int, tuple[InTheWay, ...]]:
-    """The last record up to the one asked for at which nothing is open, and what was in the way of a later one."""
     point, in_the_way = asked, list[InTheWay]()
     while inside := [each for each in found if each.seq <= point and (each.end is None or point < each.end)]:
         in_the_way += [each for each in inside if each not in in_the_way]
         point = min(each.seq for each in inside) - 1
     return point, tuple(sorted(in_the_way, key=lambda each: each.seq))
-
-
-def _obstacles(records: Sequence[Record]) -> list[InTheWay]:
-    """All that was open at some point, from its first record to its last."""
-    open_: dict[str, tuple[Obstacle, str, int]] = {}
-    found: list[InTheWay] = []
-    sagas: dict[str, str] = {}  # the block that an effect is undone by, by the effect's key
-    verdicts: dict[str, str] = {}  # the last one on each effect
-
-    def begin(what: Obstacle, key: str, *, name: str, seq: int) -> None:
-        open_.setdefault(key, (what, name, seq))
-
-    def end(key: str, seq: int) -> None:
-        if (begun := open_.pop(key, None)) is not None:
-            found.append(InTheWay(begun[0], key, begun[1], begun[2], seq))
-
-    for record in records:
-        key, seq = record.key, record.seq
-        match record.kind:
-            case Kind.intent:
-                begin(Obstacle.effect, key, name=record.name, seq=seq)
-                if saga := _said(record).get("saga"):
-                    sagas[key] = str(saga)
-            case Kind.child:
-                begin(Obstacle.child, key, name=record.name, seq=seq)
-            case Kind.settled:
-                verdicts[key] = str(_said(record).get("verdict"))
-            case Kind.noted if record.name == NoteKind.cancel:
-                begin(Obstacle.cancel, _CANCEL, name=record.name, seq=seq)
-            case Kind.reopened:
-                end(_CANCEL, seq)
-                for gone in _said(record).get("superseded", ()):
-                    failed = records[gone - 1]
-                    if verdicts.get(failed.key) == "fail":  # it may have happened, and is to be settled again
-                        begin(Obstacle.effect, failed.key, name=failed.name, seq=seq)
-            case kind if kind in OUTCOMES:
-                end(key, seq)
-                is_done = kind in (Kind.done, Kind.unstored)
-                if key in sagas and (is_done or verdicts.get(key) in ("fail", "retry")):
-                    begin(Obstacle.saga, sagas[key], name=_SAGA, seq=seq)
-                if record.name == _SAGA and (outer := _said(record).get("outer")):
-                    begin(Obstacle.saga, str(outer), name=_SAGA, seq=seq)  # it has taken over what the inner one did
-            case _:
-                pass
-    found += [InTheWay(what, key, name, seq, None) for key, (what, name, seq) in open_.items()]
-    return found
 
 
 # the journal of a fork
@@ -294,10 +311,9 @@ def journal_of(
     return [*first, *second], Cut(seq, before, seq + 1, before, mail)
 
 
-def code_at(records: Sequence[Record], at: int) -> str:
-    """The digest of the code that was executed at a point."""
-    claims = [r for r in records[:at] if r.kind in (Kind.created, Kind.claimed)]
-    return str(_said(claims[-1]).get("code", "")) if claims else ""
+def code_in(claim: Record) -> str:
+    """The digest of the code that was executed from a claim on."""
+    return str(_said(claim).get("code", ""))
 
 
 def forked_nonce(own: str, row: RunRow, part: ForkedPart) -> str:

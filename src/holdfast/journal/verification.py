@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -24,6 +24,7 @@ from holdfast.store.contract import Store
 
 _PAGE = 2000
 _BLOBS_AT_ONCE = 20
+_MOST_QUESTIONS = 1_000_000
 
 
 @data
@@ -65,13 +66,23 @@ def check_whole(whole: Whole) -> None:
         check_question(question)
 
 
+async def check_in_pages(store: Store, row: RunRow, see: Callable[[Sequence[Record]], None]) -> None:
+    """The same as `check_whole`, for a run that is not in memory, and need not be; `see` is shown each page."""
+    if row.status is Status.quarantined:
+        raise CorruptJournal(quarantine_reason(row), run_id=row.id)
+    await _Looking(store, row.id, see).look(row)
+    for question in await store.questions(run_id=row.id, only_open=False, limit=_MOST_QUESTIONS):
+        check_question(question)
+
+
 async def verify(store: Store, run_id: str) -> Verification:
     """Check every stored byte of a run against its hashes; changes nothing, and reports damage instead of raising.
 
     It is read in pages, so what that takes does not grow with the run. What is appended meanwhile is not looked at.
     """
     wanted = RunId(run_id)
-    looking = _Looking(store, wanted)
+    said: list[Record] = []
+    looking = _Looking(store, wanted, lambda page: said.extend(r for r in page if r.name.startswith(CALLS)))
     try:
         row = await store.run(wanted)
         if row is None:
@@ -80,6 +91,7 @@ async def verify(store: Store, run_id: str) -> Verification:
             check_row(row)
             return Verification(run_id, True, 0, 0, is_empty=True)
         await looking.look(row)
+        await check_messages(store, row, said)
     except (CorruptJournal, StoreCorrupt) as error:
         if await _was_emptied(store, wanted):  # while it was read
             return Verification(run_id, True, 0, 0, is_empty=True)
@@ -95,22 +107,22 @@ async def verify(store: Store, run_id: str) -> Verification:
 class _Looking:
     """What was looked at so far."""
 
-    def __init__(self, store: Store, run_id: RunId) -> None:
+    def __init__(self, store: Store, run_id: RunId, see: Callable[[Sequence[Record]], None]) -> None:
         self._store = store
         self._run_id = run_id
+        self._see = see
         self.records = 0
         self.blobs: set[str] = set()
         self.seq: int | None = None  #: of the record whose values are looked at
 
     async def look(self, row: RunRow) -> None:
         store, run_id, chain = self._store, self._run_id, PagedChain(row)
-        said: list[Record] = []
         while page := await store.records(run_id, after=chain.seq, limit=_PAGE):
             known = [record for record in page if record.seq <= row.head_seq]
             self.records += len(known)
             chain.check(known)
             await self._look_at_blobs(known)
-            said += [record for record in known if record.name.startswith(CALLS)]
+            self._see(known)
             if len(known) < len(page):
                 await self._check_went_on(row, page[len(known)])
             if len(page) < _PAGE or not known:
@@ -123,7 +135,6 @@ class _Looking:
             for mail in mails:
                 check_mail(mail)
             number = mails[-1].number
-        await check_messages(store, row, said)
 
     async def _look_at_blobs(self, records: Sequence[Record]) -> None:
         texts = ((r.seq, text) for r in records for text in (r.payload, r.args))

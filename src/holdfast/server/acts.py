@@ -37,6 +37,7 @@ from holdfast.errors import (
 )
 from holdfast.history.replies import Replies
 from holdfast.journal.integrity import check_records
+from holdfast.journal.pages import record_pages
 from holdfast.journal.tombstones import refuse_elsewhere, refuse_empty
 from holdfast.model import Actor, Kind, Mail, NoteKind, QuestionState, RunId, RunRow, Status
 from holdfast.model.budgets import Budget
@@ -331,8 +332,10 @@ class Acts:
         if act.key is None:
             return False
         marked = [mail.kind for mail in await self._store.mail(RunId(run_id), after=0) if _is_marked(mail, act.own_id)]
-        for record in await self._store.records(RunId(run_id)):
-            if record.kind in (Kind.noted, Kind.reopened) and act.own_id in (record.payload or ""):
+        row = await self._reads.row(run_id)
+        noted = (Kind.noted, Kind.reopened)
+        async for page in record_pages(self._store, row):
+            for record in (r for r in page if r.kind in noted and act.own_id in (r.payload or "")):
                 note = json.loads(record.payload or "{}")
                 if record.kind == Kind.reopened:
                     marked.append("retry")

@@ -12,9 +12,9 @@ from holdfast.handle import forks
 from holdfast.handle.forks import Wanted
 from holdfast.history.artifacts import WORKSPACE, Output, named, outputs_of
 from holdfast.history.checkpoints import StateChange, checkpoints_page, difference_of, state_of
-from holdfast.history.lookup import journal_of
+from holdfast.history.pages import receipts_of_run
 from holdfast.history.plans import plan_of, todo_text
-from holdfast.history.receipts import gap_texts, receipts_of
+from holdfast.history.receipts import gap_texts
 from holdfast.history.streams import Following, events, streams_of
 from holdfast.history.values import plain_text
 from holdfast.journal.files import read_chunks
@@ -141,7 +141,7 @@ class Outputs:
         return {**found.as_dict(), "todo": todo_text(row.id, found.items)}
 
     async def receipts(self, row: RunRow) -> list[dict[str, Any]]:
-        found = receipts_of(*await journal_of(self._store, row.id))
+        found = await receipts_of_run(self._store, row.id)
         return [{**plain(each.as_dict()), "gap_report": gap_texts(each)} for each in found]
 
     async def fork_plan(self, row: RunRow, wanted: Wanted) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class Reads:
     async def records(self, run_id: str, *, after: int, limit: int) -> tuple[RunRow, list[dict[str, Any]], int | None]:
         """A page of the journal, oldest first, and where the next one begins."""
         row = await self.row(run_id)
-        found: Sequence[Record] = await self._store.records(RunId(run_id), after=after)
+        found: Sequence[Record] = await self._store.records(RunId(run_id), after=after, limit=limit + 1)
         some = found[:limit]
         return row, [await self.record(run_id, each) for each in some], some[-1].seq if len(found) > limit else None
 

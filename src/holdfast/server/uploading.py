@@ -12,6 +12,8 @@ from typing import Any, BinaryIO, Final, cast
 from holdfast.app import Holdfast
 from holdfast.control.uploads import Upload, give, refuse_upload, store_file
 from holdfast.errors import UsageError
+from holdfast.history.lookup import row_of
+from holdfast.journal.pages import record_pages
 from holdfast.model import Actor, RunId
 from holdfast.server.problems import Problem
 from holdfast.server.reads import Reads
@@ -72,7 +74,8 @@ class Uploads:
 
     async def _check_key(self, run_id: RunId, own_id: str, what: tuple[str, str]) -> None:
         """Problem if the key of the request was used for something else."""
-        used = [record.payload for record in await self._store.records(run_id) if own_id in (record.payload or "")]
+        row = await row_of(self._store, run_id)
+        used = [r.payload async for page in record_pages(self._store, row) for r in page if own_id in (r.payload or "")]
         said = [json.loads(payload or "{}") for payload in used]
         is_mail = any(mail.dedup == own_id or own_id in mail.body for mail in await self._store.mail(run_id, after=0))
         if is_mail or any((each.get("name"), each.get("sha256")) != what for each in said):

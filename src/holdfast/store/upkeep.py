@@ -54,8 +54,11 @@ class Upkeep(Protocol):
         """Remove tombstones with what is left of them, in one commit; how many there were. Other runs are left."""
         ...
 
-    async def whole(self, run_id: RunId) -> Whole | None:
-        """All of a run, of one moment; CorruptJournal if it cannot be read."""
+    async def whole(self, run_id: RunId, *, bare: bool = False) -> Whole | None:
+        """All of a run, of one moment; CorruptJournal if it cannot be read.
+
+        `bare`: without what may be much, and can be read in parts: records, blobs, mail, questions.
+        """
         ...
 
     async def put(self, whole: Whole, *, instead_of: RunRow | None = None, act: Act | None = None) -> RunRow:

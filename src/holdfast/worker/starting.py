@@ -187,7 +187,7 @@ async def check_same_start(store: Store, row: RunRow, new: NewRun) -> None:
         raise ConflictingStart(f"Run {row.id} exists and is of agent {row.agent!r}, not {new.agent!r}. Use another id.")
     if row.input_digest in (new.args_digest, new.args_given):
         return
-    created = next(iter((await store.load(row.id) or (row, []))[1]), None)
+    created = next(iter(await store.records(row.id, limit=1)), None)
     if created is not None and (defaults := origin_of(created)[0]):
         text = await stored_text(store, row.id, created.args)
         if Input.read(text, defaults).given == new.args_given:

@@ -15,7 +15,7 @@ from holdfast.history.doubts import DoubtInfo, all_doubts, doubts_of, ways_to_se
 from holdfast.history.lookup import find
 from holdfast.history.overview import doubt_facts
 from holdfast.history.words import duration
-from holdfast.journal.blocks import source_in
+from holdfast.journal.pages import source_of
 from holdfast.model import RunRow
 from holdfast.store.contract import Store
 
@@ -60,7 +60,7 @@ async def find_doubts(store: Store, given: str | None) -> tuple[list[Doubt], str
     hint = ""
     row = await find(store, given)
     if row.owner is not None and row.owner in await store.dead_workers():
-        source = source_in(await store.records(row.id))
+        source = await source_of(store, row)
         hint = f" But run {row.id} was cut off: `{resume_hint(row.id, source)}` finds out what it left."
     return [Doubt(row, info) for info in await doubts_of(store, row.id)], hint
 

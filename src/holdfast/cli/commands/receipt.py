@@ -8,8 +8,9 @@ from holdfast.cli.failure import OK
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, to_json
-from holdfast.history.lookup import find, journal_of
-from holdfast.history.receipts import Receipt, gap_texts, receipts_of, saved_text, unrecorded_text
+from holdfast.history.lookup import find
+from holdfast.history.pages import receipts_of_run
+from holdfast.history.receipts import Receipt, gap_texts, saved_text, unrecorded_text
 from holdfast.history.words import count, duration
 from holdfast.store.contract import Store
 
@@ -29,7 +30,7 @@ def receipt_command(setup: Setup, run: str) -> int:
 
     async def read(store: Store) -> tuple[str, list[Receipt]]:
         run_id = (await find(store, run)).id
-        return run_id, receipts_of(*await journal_of(store, run_id))
+        return run_id, await receipts_of_run(store, run_id)
 
     run_id, receipts = with_store(setup, read)
     if setup.is_json:

@@ -20,8 +20,8 @@ from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, folded, to_json
 from holdfast.codec import coder_for, encode_error
 from holdfast.errors import AlreadySettled, StepError
-from holdfast.history.lookup import find
-from holdfast.journal.blocks import source_in
+from holdfast.history.lookup import find, row_of
+from holdfast.journal.pages import source_of
 from holdfast.model import RunId
 from holdfast.store.contract import Store
 
@@ -68,7 +68,7 @@ def resolve_command(
 
     async def settle(app: Holdfast) -> tuple[str | None, str]:
         await app._commanded.settle(run_id, chosen, verdict, attempt=attempt, by=by, note=note)
-        return source_in(await app._store.records(run_id)), await app._commanded.actor(by)
+        return await source_of(app._store, await row_of(app._store, run_id)), await app._commanded.actor(by)
 
     source, who = with_app(setup, settle)
     if setup.is_json:

@@ -22,7 +22,7 @@ from holdfast.cli.takers import advice_for, tell
 from holdfast.handle.run import Run
 from holdfast.history.info import RunInfo
 from holdfast.history.lookup import find
-from holdfast.journal.blocks import source_in
+from holdfast.journal.pages import source_of
 from holdfast.model import RunRow, Status
 from holdfast.model.budgets import Budget
 from holdfast.store.contract import Store
@@ -220,7 +220,7 @@ def execute_here(
             run = executor.handle(row.id, row.thread_id)
             is_here = row.agent in agents
             if not is_here:
-                last = source_in(await executor.store.records(row.id))
+                last = await source_of(executor.store, row)
             if not row.status.is_final or retry:
                 _check_agent(row, agents, sources, project, _with_code(row.id, last, retry=retry))
             attempt.started(run)

@@ -17,7 +17,7 @@ from holdfast.history.doubts import ways_to_settle
 from holdfast.history.info import info_of
 from holdfast.history.lookup import find
 from holdfast.history.overview import Overview, Stretch, gone_text, overview_of, record_facts, run_facts
-from holdfast.history.pages import record_pages, timeline_pages
+from holdfast.history.pages import timeline_pages
 from holdfast.history.receipts import Receipt, saved_text, unrecorded_text
 from holdfast.history.story import story_of
 from holdfast.history.timeline import TimelineItem
@@ -25,6 +25,7 @@ from holdfast.history.values import plain_text
 from holdfast.history.waiting import next_steps, now_of
 from holdfast.history.words import amount, count
 from holdfast.journal.blocks import told
+from holdfast.journal.pages import record_pages
 from holdfast.journal.verification import Verification, verify
 from holdfast.model import Record, Status, reasons
 from holdfast.store.contract import Store

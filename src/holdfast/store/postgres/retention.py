@@ -80,12 +80,15 @@ class PostgresRetention:
 
         return int(await self._database.write(work, ("", "prune.after_commit")))
 
-    async def whole(self, run_id: RunId) -> Whole | None:
+    async def whole(self, run_id: RunId, *, bare: bool) -> Whole | None:
         async def work(reads: Reads) -> Whole | None:
             async with reads.moment():
                 row = await reads.run(run_id)
                 if row is None:
                     return None
+                landed = await reads.connection.fetch(self._queries["landed_of_run"], run_id, timeout=READ_S)
+                if bare:
+                    return Whole(row, (), {}, (), (), tuple(map(tuple, landed)))
                 packed: dict[str, list[bytes]] = {}
                 for digest, data in await reads.found("blobs_of_run", run_id):
                     packed.setdefault(digest, []).append(data)
@@ -99,10 +102,7 @@ class PostgresRetention:
                     questions=tuple(
                         await reads.questions(run_id=run_id, id_prefix=None, only_open=False, limit=_MOST_QUESTIONS)
                     ),
-                    landed=tuple(
-                        tuple(each)
-                        for each in await reads.connection.fetch(self._queries["landed_of_run"], run_id, timeout=READ_S)
-                    ),
+                    landed=tuple(map(tuple, landed)),
                 )
 
         return await self._database.read(work)

@@ -392,8 +392,8 @@ class PostgresStore:
     async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
         return await self._retention.forget_runs(run_ids)
 
-    async def whole(self, run_id: RunId) -> Whole | None:
-        return await self._retention.whole(run_id)
+    async def whole(self, run_id: RunId, *, bare: bool = False) -> Whole | None:
+        return await self._retention.whole(run_id, bare=bare)
 
     async def put(self, whole: Whole, *, instead_of: RunRow | None = None, act: Act | None = None) -> RunRow:
         return await self._retention.put(whole, instead_of=instead_of, act=act)

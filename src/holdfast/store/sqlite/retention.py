@@ -80,8 +80,9 @@ class SqliteRetention:
 
         return await self._database.write(work, _PRUNE_POINTS)
 
-    async def whole(self, run_id: RunId) -> Whole | None:
-        return await self._database.read(lambda connection: _whole(connection, run_id), run_id=run_id)
+    async def whole(self, run_id: RunId, *, bare: bool) -> Whole | None:
+        read = _bare if bare else _whole
+        return await self._database.read(lambda connection: read(connection, run_id), run_id=run_id)
 
     async def put(self, whole: Whole, *, instead_of: RunRow | None = None, act: Act | None = None) -> RunRow:
         return await self._database.write(
@@ -169,6 +170,13 @@ def _whole(connection: apsw.Connection, run_id: RunId) -> Whole | None:
         ),
         landed=tuple(connection.execute(_QUERIES["landed_of_run"], (run_id,))),
     )
+
+
+def _bare(connection: apsw.Connection, run_id: RunId) -> Whole | None:
+    row = reads.run(connection, run_id)
+    if row is None:
+        return None
+    return Whole(row, (), {}, (), (), tuple(connection.execute(_QUERIES["landed_of_run"], (run_id,))))
 
 
 def _put(transaction: Transaction, whole: Whole, instead_of: RunRow | None, *, act: Act | None) -> RunRow:
