@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import holdfast as hf
-from holdfast.model import RunId
+from holdfast.history.facts import note_of
+from holdfast.model import Kind, MailKind, RunId
 from holdfast.testing.survival import FOLDER
 from tests.crash.agents import act, ledger, look, post
 from tests.eventually import eventually
@@ -254,6 +255,14 @@ async def is_cancelled(app: hf.Holdfast, run_id: str) -> bool:
     return row is not None and "cancelling" in row.summary
 
 
+async def is_pause_heard(app: hf.Holdfast, run_id: str) -> bool:
+    """Has the run taken it? Then it pauses at the head of the next turn, and no later."""
+    records = await app._store.records(RunId(run_id))
+    heard = {note_of(each).get("mail") for each in records if each.kind == Kind.noted}
+    sent = await app._store.mail(RunId(run_id), after=0)
+    return all(each.number in heard for each in sent if each.kind == MailKind.pause)
+
+
 #: In the environment: the store, unless it is that of the life.
 STORE = "HOLDFAST_TEST_STORE"
 
@@ -267,6 +276,7 @@ async def tell(what: str) -> None:
             await run.interrupt("well?")
         elif what == "pause":
             await run.pause()
+            await eventually(lambda: is_pause_heard(app, run.id))
         else:
             await run.cancel(timeout=0)
             await eventually(lambda: is_cancelled(app, run.id))

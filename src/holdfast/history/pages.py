@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+from holdfast.base.data import brisk
 from holdfast.history.facts import note_of
 from holdfast.history.lookup import is_lost, row_of
 from holdfast.history.receipts import Counting, Receipt
 from holdfast.history.timeline import Ahead, Timeline, TimelineItem, with_deciders
 from holdfast.journal.pages import record_pages
 from holdfast.journal.tombstones import refuse_empty
-from holdfast.model import Kind, NoteKind, QuestionRow, RunId, RunRow
+from holdfast.model import Kind, NoteKind, QuestionRow, Record, RunId, RunRow
 from holdfast.store.contract import Store
 
 
@@ -42,9 +43,11 @@ async def history(store: Store, run_id: RunId, *, after: int, limit: int | None)
     return found
 
 
-async def receipts(store: Store, row: RunRow) -> list[Receipt]:
+async def receipts(store: Store, row: RunRow, *, known: Landmarks | None = None) -> list[Receipt]:
     """What each resume saved. Of one who died before it could sum up that is counted call by call."""
-    counting = Counting(counts_answers=row.turn > 0 or not await _is_counted(store, row))
+    if not row.turn and known is None:
+        known = await landmarks(store, row)
+    counting = Counting(counts_answers=known is None or row.turn > 0 or not known.is_counted)
     async for page in record_pages(store, row):
         counting.take(page)
     return counting.receipts()
@@ -57,16 +60,35 @@ async def receipts_of_run(store: Store, run_id: RunId) -> list[Receipt]:
     return await receipts(store, row)
 
 
-async def _is_counted(store: Store, row: RunRow) -> bool:
-    """Has each execution after the first recorded how much the journal answered?"""
+@brisk
+class Landmarks:
+    """The few records that say most of a run."""
+
+    created: Record | None
+    claim: Record | None  #: the last one
+    finished: Record | None  #: the last one
+    is_counted: bool  #: each execution after the first has recorded how much the journal answered
+
+
+async def landmarks(store: Store, row: RunRow) -> Landmarks:
+    """Read them, page by page."""
+    created: Record | None = None
+    claim: Record | None = None
+    finished: Record | None = None
     uncounted: set[int] = set()
-    is_first = True
     async for page in record_pages(store, row):
         for record in page:
-            if record.kind == Kind.claimed:
-                if not is_first and not note_of(record).get("woken"):
-                    uncounted.add(record.epoch)
-                is_first = False
-            elif record.kind == Kind.noted and record.name == NoteKind.resumed:
-                uncounted.discard(record.epoch)
-    return not uncounted
+            match record.kind:
+                case Kind.created:
+                    created = created or record
+                case Kind.claimed:
+                    if claim is not None and not note_of(record).get("woken"):
+                        uncounted.add(record.epoch)
+                    claim = record
+                case Kind.finished:
+                    finished = record
+                case Kind.noted if record.name == NoteKind.resumed:
+                    uncounted.discard(record.epoch)
+                case _:
+                    pass
+    return Landmarks(created, claim, finished, not uncounted)

@@ -24,7 +24,7 @@ from holdfast.store.contract import Store
 
 _PAGE = 2000
 _BLOBS_AT_ONCE = 20
-_MOST_QUESTIONS = 1_000_000
+_MOST_QUESTIONS = 10_000
 
 
 @data

@@ -18,11 +18,13 @@ from holdfast.history.columns import CallTable
 from holdfast.history.facts import note_of
 from holdfast.history.forks import origin_of
 from holdfast.history.info import info_of, is_sound
-from holdfast.history.receipts import receipts_of
+from holdfast.history.pages import Landmarks, landmarks, receipts, timeline_pages
+from holdfast.history.receipts import Receipt
 from holdfast.history.story import story_of
-from holdfast.history.timeline import timeline_of, with_deciders
+from holdfast.history.timeline import TimelineItem
 from holdfast.history.values import plain_text
 from holdfast.journal.blobs import stored_text
+from holdfast.journal.pages import record_pages
 from holdfast.journal.tombstones import refuse_empty
 from holdfast.model import (
     FINAL,
@@ -140,11 +142,14 @@ class Reads:
 
     async def detail(self, run_id: str) -> tuple[RunRow, dict[str, Any]]:
         """All of a run but its calls."""
-        row, records = await self.load(run_id)
-        created = next((record for record in records if record.kind == Kind.created), None)
-        ended = next((record for record in reversed(records) if record.kind == Kind.finished), None)
+        row = await self.row(run_id)
+        known, told = Landmarks(None, None, None, True), list[Receipt]()
+        with suppress(CorruptJournal):
+            known = await landmarks(self._store, row)
+            told = await receipts(self._store, row, known=known)
+        created, ended = known.created, known.finished
         is_over = row.status in FINAL
-        claim = next((note_of(record) for record in reversed(records) if record.kind == Kind.claimed), {})
+        claim = {} if known.claim is None else note_of(known.claim)
         origin = note_of(created) if created is not None else {}
         children = await self._store.runs(RunFilter(parent_id=RunId(run_id), limit=200))
         questions: list[Question] = []
@@ -164,7 +169,7 @@ class Reads:
             "forked_from": None if created is None else origin_of(created),
             "children": [{"id": each.id, "agent": each.agent, "status": each.status.value} for each in children],
             "questions": [question_object(each) for each in questions],
-            "receipts": [plain(each.as_dict()) for each in receipts_of(row, records)],
+            "receipts": [plain(each.as_dict()) for each in told],
             "verification": {"is_sound": is_sound(row), "checked": "row"},
         }
 
@@ -196,8 +201,10 @@ class Reads:
 
     async def call(self, run_id: str, key: str) -> tuple[RunRow, dict[str, Any]]:
         """One call with all that is known of it."""
-        row, records = await self.load(run_id)
-        about = [record for record in records if record.key == key]
+        row = await self.row(run_id)
+        about: list[Record] = []
+        with suppress(CorruptJournal):
+            about = [r async for page in record_pages(self._store, row) for r in page if r.key == key]
         table = CallTable()
         table.add(about)
         table.columns(row, is_lost=await self._is_lost(row), after=0)
@@ -264,13 +271,15 @@ class Reads:
 
     async def story(self, run_id: str) -> tuple[RunRow, list[str]]:
         """What happened, in sentences."""
-        row, records = await self.load(run_id)
-        is_lost = await self._is_lost(row)
+        row = await self.row(run_id)
         asked: list[QuestionRow] = []
         with suppress(CorruptJournal):
             asked = await self._store.questions(run_id=row.id, only_open=False)
-        timeline = with_deciders(timeline_of(row, records, is_lost=is_lost), asked)
-        told = story_of(info_of(row, is_lost=is_lost), timeline, receipts_of(row, records))
+        timeline, saved = list[TimelineItem](), list[Receipt]()
+        with suppress(CorruptJournal):
+            timeline = [item async for page in timeline_pages(self._store, row, asked=asked) for item in page]
+            saved = await receipts(self._store, row)
+        told = story_of(info_of(row, is_lost=await self._is_lost(row)), timeline, saved)
         return row, [chapter.text for chapter in told]
 
     async def verify(self, run_id: str) -> dict[str, Any]:
