@@ -12,17 +12,23 @@ import apsw
 import pytest
 
 from holdfast.base.config import Settings
-from holdfast.history import pages
+from holdfast.control.actors import was_done
+from holdfast.handle import forks
+from holdfast.history import artifacts, checkpoints, pages
+from holdfast.history.artifacts import outputs_of
+from holdfast.history.plans import plan_of
 from holdfast.history.receipts import receipts_of
+from holdfast.history.streams import Following
 from holdfast.history.timeline import timeline_of
 from holdfast.journal import pages as journal_pages
 from holdfast.journal import verification
 from holdfast.journal.tombstones import is_empty
-from holdfast.model import Kind, RunFilter, RunId
+from holdfast.model import Kind, Record, RunFilter, RunId, RunRow, Whole
 from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.testing.samples import ALICE, append, extend, new_run
 from tests.golden.write import SQLITE
+from tests.turns.many import RUN, make
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +128,63 @@ def test_what_is_appended_while_it_is_read_is_no_damage(tmp_path: Path, monkeypa
         assert (found.is_ok, found.records, len(await store.records(row.id))) == (True, 4, 7), found.problem
 
     on(tmp_path / "made-up.sqlite", go)
+
+
+def in_pages_only(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have the store refuse to give a run as a whole; how many records it gives at a time."""
+    given: list[int] = []
+    records, whole = store.records, store.whole
+
+    async def some(run_id: RunId, *, after: int = 0, limit: int | None = None) -> list[Record]:
+        assert limit is not None, "all records of a run"
+        found = await records(run_id, after=after, limit=limit)
+        given.append(len(found))
+        return found
+
+    async def bare(run_id: RunId, *, bare: bool = False) -> Whole | None:
+        assert bare, "all of a run"
+        return await whole(run_id, bare=bare)
+
+    async def refused(run_id: RunId) -> None:
+        raise AssertionError("all records of a run")
+
+    monkeypatch.setattr(store, "records", some)
+    monkeypatch.setattr(store, "whole", bare)
+    monkeypatch.setattr(store, "load", refused)
+    return given
+
+
+#: What is read of one run, each by itself.
+READS: dict[str, Callable[[Store, RunRow], Coroutine[Any, Any, object]]] = {
+    "plan of a fork": lambda store, row: forks.plan(store, row.id, forks.Wanted()),
+    "plan of a fork at a turn": lambda store, row: forks.plan(store, row.id, forks.Wanted(turn=4)),
+    "plan of a fork at a record": lambda store, row: forks.plan(store, row.id, forks.Wanted(at=9)),
+    "a fork": lambda store, row: forks.fork(store, row.id, forks.Wanted(turn=9), by=None, note=""),
+    "receipts": lambda store, row: pages.receipts_of_run(store, row.id),
+    "history": lambda store, row: pages.history(store, row.id, after=0, limit=None),
+    "outputs": lambda store, row: outputs_of(store, row.id),
+    "plan": lambda store, row: plan_of(store, row.id),
+    "stream": lambda store, row: Following(store, row.id, "output", offset=None).more(),
+    "states": lambda store, row: checkpoints.difference_of(store, row.id, turns=(3, 4)),
+    "source": journal_pages.source_of,
+    "acts": lambda store, row: was_done(store, row.id, "nobody"),
+    "verify": lambda store, row: verification.verify(store, row.id),
+}
+
+
+def test_what_is_read_of_a_long_run_is_never_all_of_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs.db"
+    asyncio.run(make(str(path), 12))
+    monkeypatch.setattr(artifacts, "_PAGE", 3)
+
+    async def go(store: Store) -> None:
+        row = await store.run(RunId(RUN))
+        assert row is not None
+        given = in_pages_only(store, monkeypatch)
+        for name, read in READS.items():
+            given.clear()
+            await read(store, row)
+            assert row.head_seq > 40
+            assert max(given, default=0) <= 3, name
+
+    on(path, go)

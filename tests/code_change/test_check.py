@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from importlib import util
 from pathlib import Path
@@ -14,10 +17,14 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.cli.stores import opened
 from holdfast.model import RunId
+from holdfast.worker.checking import forecasts
 from tests.cli.commands import Commands, Ended
 from tests.eventually import eventually
 from tests.forkserver import ForkServer
+
+_LOG = logging.getLogger(__name__)
 
 CODE = """
 import asyncio
@@ -308,6 +315,43 @@ def test_it_tells_people_what_to_do_and_pipes_a_line_for_each(url: str, tmp_path
     assert (unknown.code, unknown.json["unknown"], unknown.json["items"]) == (0, {"letter": 30}, [])
     assert checked(commands, url, code, "--agent", "nobody").code == 2
     assert commands("check", "--db", url).code == 2
+
+
+@pytest.mark.prove
+def test_the_one_that_would_block_is_found_among_a_thousand(url: str, tmp_path: Path, commands: Commands) -> None:
+    async def many(app: hf.Holdfast, module: ModuleType) -> None:
+        for first in range(0, 999, 111):
+            calls = [getattr(module, AGENTS[n % 4])(n) for n in range(first, first + 111)]
+            await asyncio.gather(*(app.start(call, id=f"r{n}") for n, call in enumerate(calls, first)))
+        await app.start(module.trip(1), id="the-one")
+        await parked(app, "waiting", "sleeping")
+
+    lived(url, tmp_path, many)
+    ended = checked(commands, url, CODE)
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    charge = "@hf.effect\nasync def charge(n: int) -> int: ...\n\n\n"
+    first, then = "        await pay(n)\n", "        await hf.sleep(days=2)"
+    code = replaced(
+        ("@hf.agent\nasync def trip", f"{charge}@hf.agent\nasync def trip"),
+        (first + then, first.replace("pay", "charge") + then),
+    )
+    ended = checked(commands, url, code)
+    assert ended.code == 5
+    (line,) = ended.out.splitlines()
+    place = f"{tmp_path / 'changed.py'}:{line_in(code, 'await charge(n)')}"
+    assert line.split("\t")[:6] == ["the-one", "would block", "trip", "sleeping", "charge", place]
+    module = loaded(tmp_path, code)
+
+    async def look() -> tuple[int, float]:
+        async with opened(url, read_only=True) as store:
+            began = time.process_time()
+            agents = {name: getattr(module, name) for name in AGENTS}
+            found = [each async for each in forecasts(store, agents, agent=None, unknown=Counter())]
+            return len(found), time.process_time() - began
+
+    count, took = asyncio.run(look())
+    _LOG.info("%s runs in %.2f s of CPU", count, took)
+    assert (count, took <= 10) == (1000, True)
 
 
 @pytest.mark.corrupts

@@ -167,6 +167,23 @@ async def payer(n: int) -> int:
     return paid + await pay(paid + 1)
 
 
+@hf.effect
+async def pay_there(amount: int) -> int:
+    async with hf.transaction() as connection:
+        await connection.execute("CREATE TABLE IF NOT EXISTS payments (amount INTEGER)")
+        await connection.execute("INSERT INTO payments VALUES ($1)", amount)
+    _act(amount)
+    return amount
+
+
+@hf.agent
+async def payer_there(n: int) -> int:
+    """The same on PostgreSQL, whose connections belong to an event loop."""
+    paid = await pay_there(n)
+    await think("paid")
+    return paid + await pay_there(paid + 1)
+
+
 @hf.agent
 async def hurried(n: int) -> list[str]:
     first = await hf.race(think("a"), hf.sleep(60))
@@ -231,6 +248,8 @@ PROGRAMS: dict[str, hf.Call[Any]] = {
     "race, timeout and sleep": hurried(1),
     "an interrupt": interrupted(1),
 }
+#: What is another program on PostgreSQL.
+ON_POSTGRESQL: dict[str, hf.Call[Any]] = {"effects with a transaction": payer_there(1)}
 AGENTS: list[hf.Agent[..., Any]] = [
     sequence,
     branches,
@@ -243,6 +262,7 @@ AGENTS: list[hf.Agent[..., Any]] = [
     nested,
     failed_trip,
     payer,
+    payer_there,
     hurried,
     interrupted,
     wavering,

@@ -19,7 +19,7 @@ from holdfast.model import Kind, NoteKind, Record, RunId
 from tests.cli.commands import Commands
 from tests.eventually import eventually
 from tests.forks import programs
-from tests.forks.programs import AGENTS, PROGRAMS, acts, asker, collector, nested, sequence, trip, wavering
+from tests.forks.programs import AGENTS, ON_POSTGRESQL, PROGRAMS, acts, asker, collector, nested, sequence, trip, wavering
 from tests.forkserver import ForkServer
 
 #: Their results do not depend on ids, nor on the clock.
@@ -68,7 +68,8 @@ async def ended(run: hf.Run[Any]) -> Any:
 
 async def original(app: hf.Holdfast, name: str) -> hf.Run[Any]:
     """A run of a program, to its end."""
-    run = await app.start(PROGRAMS[name], id="original")
+    others = ON_POSTGRESQL if app._here.store.url.startswith("postgresql") else {}
+    run = await app.start(others.get(name, PROGRAMS[name]), id="original")
     if name == "an interrupt":
         await waiting(run)
         assert await run.interrupt("you") == "YOU"
@@ -124,7 +125,10 @@ def test_a_fork_at_each_record_runs_to_the_end_and_repeats_nothing(name: str, fi
     done(file, lambda app: fork_everywhere(app, name))
 
 
-@pytest.mark.parametrize("name", ["signals", "a saga in a saga"])
+_QUICK = ("signals", "a saga in a saga")
+
+
+@pytest.mark.parametrize("name", [n if n in _QUICK else pytest.param(n, marks=pytest.mark.prove) for n in PROGRAMS])
 def test_so_it_does_on_postgresql(name: str, postgres_url: str) -> None:
     done(postgres_url, lambda app: fork_everywhere(app, name))
 

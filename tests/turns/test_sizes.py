@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from pathlib import Path
 from typing import Any
 
 import apsw
+import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.model import RunId
+from holdfast.journal.blobs import blob_in
+from holdfast.model import Kind, RunId
 from holdfast.testing.reading import read, read_run
 from tests.turns.many import make
 from tests.turns.stage import RUN, Stage, word
 
+_LOG = logging.getLogger(__name__)
 SIZE = 2000
 
 
@@ -52,6 +56,50 @@ def stored(url: str) -> dict[str, int]:
     return sizes
 
 
+def check_bounds(url: str, raw: int) -> None:
+    """The states take at most three times what was said; all tables six times, and pages twice what is in them."""
+    row, records = read_run(url, RUN)
+    heads = [each for each in records if each.kind == Kind.checkpoint]
+    named = sorted({name for each in heads if (name := blob_in(each.args)) is not None})
+    blobs = read(url, lambda store: store.blobs(row.id, named))
+    states = sum(map(len, blobs.values())) + sum(len(each.args or "") + len(each.payload or "") for each in heads)
+    assert states <= 3 * raw, states / raw
+    values, pages = _taken(url)
+    _LOG.info("states %.2f, values %.2f, pages %.2f times what was said", states / raw, values / raw, pages / raw)
+    assert pages <= 6 * raw, pages / raw
+    assert pages <= 2 * values, pages / values
+
+
+_VALUES = """
+SELECT (SELECT sum(coalesce(length(args), 0) + coalesce(length(payload), 0)) FROM records)
+    + (SELECT coalesce(sum(length(data)), 0) FROM blobs) + (SELECT coalesce(sum(length(body)), 0) FROM mailbox)
+"""
+_PAGES = """
+SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND n.nspname = 'holdfast'
+"""
+
+
+def _taken(url: str) -> tuple[int, int]:
+    """Bytes of values, as they are stored, and of the pages of all tables and indexes."""
+    if url.startswith("postgres"):
+        return asyncio.run(_taken_there(url))
+    with apsw.Connection(url) as store:
+        store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ((values,),) = store.execute(_VALUES)
+    return int(values), Path(url).stat().st_size
+
+
+async def _taken_there(url: str) -> tuple[int, int]:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("SET search_path = holdfast, public")
+        await connection.execute("VACUUM")
+        return int(await connection.fetchval(_VALUES)), int(await connection.fetchval(_PAGES))
+    finally:
+        await connection.close()
+
+
 def live(stage: Stage, *, window: int, turns: int, at_once: int) -> Any:
     end: Any = None
     for first in range(0, turns, at_once):
@@ -77,6 +125,8 @@ def test_states_and_arguments_grow_with_what_is_new(tmp_path: Path, window: int,
     sizes = stored(stage.url)
     assert sizes["differences"] > 0
     assert sum(sizes.values()) <= 6 * raw, sizes  # states and arguments
+    if turns == 500:
+        check_bounds(stage.url, raw)
     assert stage.look(lambda run: run.verify_journal()).is_ok
     for turn in range(2, turns, max(1, turns // 20)):
         found = stage.look(lambda run, turn=turn: run.state(turn))
@@ -95,6 +145,15 @@ def test_on_postgresql_too(postgres_url: str) -> None:
     assert [each.path for each in stage.look(lambda run: run.diff(7, 8))] == ["[7]"]
     loaded = read(stage.url, lambda store: store.load_many([RunId(RUN)]))
     assert len(loaded[0].records) < 15
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("window", [1000, 50])
+def test_five_hundred_turns_on_postgresql(postgres_url: str, window: int) -> None:
+    stage = Stage(postgres_url)
+    assert live(stage, window=window, turns=500, at_once=20) == min(window, 501)
+    check_bounds(stage.url, 500 * SIZE)
 
 
 def test_what_is_sent_ahead_is_not_stored_again_in_each_turn(tmp_path: Path) -> None:

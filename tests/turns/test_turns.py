@@ -347,3 +347,4 @@ def test_a_local_that_a_turn_changes_is_told_once(stage: Stage) -> None:
     told = [str(each.message) for each in caught if each.category is hf.CarriedLocal]
     assert len(told) == 1
     assert told[0].startswith("total: changed in a turn")
+    assert f"{Path(__file__).name}:" in told[0]
