@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,11 +12,33 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import UsageError
-from holdfast.model import Kind, Record, RunRow, Status, Wait, WaitKind, WorkerId, reasons
+from holdfast.model import Kind, Mail, Record, RunId, RunRow, Status, Wait, WaitKind, WorkerId, reasons
 from holdfast.testing import Ledger, LedgerLine, assert_survives, check_history
-from holdfast.testing.invariants import violations_of
+from holdfast.testing.invariants import _violations, violations_of
 from holdfast.testing.reading import read_run
 from tests.crash import agents, broken
+
+
+def test_mail_that_is_committed_between_two_looks_is_no_broken_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a database does it for a process that was killed behind its COMMIT."""
+
+    async def go() -> list[str]:
+        async with hf.connect(tmp_path / "store.db") as app:
+            run = await app.start(agents.asks(1), id="r", delay=1000)
+            store, sent = app._store, list[bool]()
+            mail = store.mail
+
+            async def late(run_id: RunId, *, after: int, limit: int | None = None) -> list[Mail]:
+                if not sent:
+                    sent.append(await run.send("late", 1))
+                return await mail(run_id, after=after, limit=limit)
+
+            monkeypatch.setattr(store, "mail", late)
+            return [each async for each in _violations(store, [], [])]
+
+    assert asyncio.run(go()) == []
 
 
 def failure(call: hf.Call[object], *points: str) -> str:

@@ -19,7 +19,18 @@ from holdfast.model import Kind, NoteKind, Record, RunId
 from tests.cli.commands import Commands
 from tests.eventually import eventually
 from tests.forks import programs
-from tests.forks.programs import AGENTS, ON_POSTGRESQL, PROGRAMS, acts, asker, collector, nested, sequence, trip, wavering
+from tests.forks.programs import (
+    AGENTS,
+    ON_POSTGRESQL,
+    PROGRAMS,
+    acts,
+    asker,
+    collector,
+    nested,
+    sequence,
+    trip,
+    wavering,
+)
 from tests.forkserver import ForkServer
 
 #: Their results do not depend on ids, nor on the clock.

@@ -44,7 +44,7 @@ class DoubtInfo(Facts):
 
 def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
     """The effects that a person must settle: somebody was asked, or the code no longer makes the call."""
-    if row.status.is_final or row.status is Status.queued:  # a verdict may have woken it; whoever takes it up asks anew
+    if not _may_doubt(row):
         return []
     found = []
     for entry in Replay(records, turn=row.turn, code="").entries.values():
@@ -55,6 +55,11 @@ def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
         cause = _cause(note_of(entry.held)) if entry.held is not None else "code change"
         found.append(DoubtInfo(entry.key, entry.name, intent.attempt, entry.args, key, intent.at, cause))
     return found
+
+
+def _may_doubt(row: RunRow) -> bool:
+    """A verdict may have woken a run that is queued; whoever takes it up asks anew."""
+    return not row.status.is_final and row.status is not Status.queued
 
 
 def _cause(effect: Mapping[str, Any]) -> str:
@@ -96,6 +101,15 @@ async def all_doubts(store: Store) -> list[tuple[RunRow, DoubtInfo]]:
 
 async def doubts_of(store: Store, run_id: RunId) -> list[DoubtInfo]:
     """The effects of a run that a person must settle; none if there is no such run (any more)."""
+    row = await store.run(run_id)
+    if row is None or not _may_doubt(row):
+        return []
+    if row.cut is not None and (loaded := await store.load_many([run_id])):
+        now, records = loaded[0].row, loaded[0].records  # nothing is open in the turns before
+        found = in_doubt_of(now, records)
+        return [
+            replace(each, args=await stored_text(store, run_id, each.args) if each.args else None) for each in found
+        ]
     outline = await store.surveys.outline(run_id)  # however much its calls returned
     if outline is None:
         return []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,15 +21,17 @@ from holdfast.cli.stores import existing_store, run_argument
 from holdfast.cli.text import to_json
 from holdfast.cli.timeline import Line, painted
 from holdfast.history.info import RunInfo, info_of
-from holdfast.history.lookup import find
+from holdfast.history.lookup import find, row_of
+from holdfast.history.pages import timeline_pages
 from holdfast.history.snapshot import Snapshot, Watcher
-from holdfast.history.timeline import TimelineItem, timeline_of, with_deciders
+from holdfast.history.timeline import TimelineItem
 from holdfast.history.waiting import now_of
-from holdfast.journal.blocks import source_in
-from holdfast.model import Record, RunId, Status
+from holdfast.journal.pages import source_of
+from holdfast.model import RunId, RunRow, Status
 from holdfast.store.contract import Store
 
 _REFRESH_S = 0.25
+_LAST = 10_000  #: things that happened to a run, of those that a terminal may show
 
 
 @command("watch")
@@ -98,26 +101,47 @@ def _print_change(setup: Setup, snapshot: Snapshot, info: RunInfo) -> None:
 
 @dataclass(slots=True)
 class _Story:
-    """One run; its records are read when there are new ones."""
+    """One run; its records are read when there are new ones, page by page."""
 
     store: Store
     run_id: RunId
-    _records: list[Record] = field(default_factory=list)
-
-    @property
-    def source(self) -> str | None:
-        return source_in(self._records)
+    source: str | None = None  #: the file that it was last executed from
+    _seen: tuple[object, ...] | None = None
+    _last: deque[TimelineItem] = field(default_factory=lambda: deque(maxlen=_LAST))
 
     async def look(self) -> tuple[RunInfo, list[TimelineItem]]:
-        row = await self.store.run(self.run_id)
-        assert row is not None
-        if row.head_seq != (self._records[-1].seq if self._records else 0):
-            loaded = await self.store.load(self.run_id)
-            assert loaded is not None
-            row, self._records = loaded
-        is_lost = row.owner is not None and row.owner in await self.store.dead_workers()
+        """How it is now, and what happened last: no terminal shows more."""
+        row, is_lost = await self._row()
+        if self._is_new(row, is_lost=is_lost):
+            self.source = await source_of(self.store, row)
+            self._last.clear()
+            async for items in self._pages(row):
+                self._last.extend(items)
+        return info_of(row, is_lost=is_lost), list(self._last)
+
+    async def pages(self) -> tuple[RunInfo, AsyncIterator[list[TimelineItem]]]:
+        """How it is now, and all that happened; nothing if that is as it was."""
+        row, is_lost = await self._row()
+        pages = self._pages(row) if self._is_new(row, is_lost=is_lost) else _no_pages()
+        return info_of(row, is_lost=is_lost), pages
+
+    def _is_new(self, row: RunRow, *, is_lost: bool) -> bool:
+        before, self._seen = self._seen, (row.head_seq, row.epoch, row.status, is_lost)
+        return before != self._seen
+
+    async def _row(self) -> tuple[RunRow, bool]:
+        row = await row_of(self.store, self.run_id)
+        return row, row.owner is not None and row.owner in await self.store.dead_workers()
+
+    async def _pages(self, row: RunRow) -> AsyncIterator[list[TimelineItem]]:
         asked = await self.store.questions(run_id=self.run_id, only_open=False)
-        return info_of(row, is_lost=is_lost), with_deciders(timeline_of(row, self._records, is_lost=is_lost), asked)
+        async for items in timeline_pages(self.store, row, asked=asked):
+            yield items
+
+
+async def _no_pages() -> AsyncIterator[list[TimelineItem]]:
+    for page in list[list[TimelineItem]]():
+        yield page
 
 
 async def _watch_one(setup: Setup, store: Store, run_id: RunId, *, once: bool) -> int:
@@ -126,11 +150,12 @@ async def _watch_one(setup: Setup, store: Store, run_id: RunId, *, once: bool) -
         return await _show_one(setup, story, once=once)
     seen: set[tuple[int, str]] = set()
     while True:
-        info, timeline = await story.look()
-        for item in timeline:
-            if (item.seq, item.status) not in seen:
-                seen.add((item.seq, item.status))
-                _print_item(setup, info, item)
+        info, pages = await story.pages()
+        async for timeline in pages:
+            for item in timeline:
+                if (item.seq, item.status) not in seen:
+                    seen.add((item.seq, item.status))
+                    _print_item(setup, info, item)
         sys.stdout.flush()
         if once or info.status.is_final:
             return _code(info, once=once)
