@@ -36,6 +36,55 @@ def test_a_resume_after_many_turns_takes_what_it_takes_after_few(tmp_path: Path)
     assert many["mb"] - few["mb"] < 20, found
 
 
+#: Commands that look at one run, and how much of it they hold in memory grows with nothing that has happened.
+LOOKS = (
+    "fork r --dry-run",
+    "fork r --turn 100 --dry-run",
+    "fork r --at 400 --dry-run --json",
+    "receipt r",
+    "show r",
+    "show r --journal",
+    "show r --limit 5",
+    "verify r",
+    "diff r 100 101",
+    "state r --turn 100",
+    "in-doubt r",
+    "watch r --once",
+    "artifacts r",
+    "check tests/turns/many.py",
+)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(0)
+def test_who_looks_at_a_long_run_does_not_load_it(tmp_path: Path) -> None:
+    """The largest size of the process, for a run of 80,000 records; loaded, they take 90 MB."""
+    found = {}
+    for turns in (200, 20_000):
+        url = str(tmp_path / f"{turns}.db")
+        asyncio.run(make(url, turns))
+        for look in LOOKS:
+            found[look, turns] = _size_of([*look.split(), "--db", url])
+    grown = {look: round(found[look, 20_000] - found[look, 200]) for look in LOOKS}
+    _LOG.info("MB more: %s", grown)
+    assert max(grown.values()) <= 30, grown
+
+
+#: A child begins with the size of its parent; this one is small.
+_PARENT = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def _size_of(arguments: list[str]) -> float:
+    """The most that a command had, in MB."""
+    command = [sys.executable, "-I", "-c", _PARENT, sys.executable, "-m", "holdfast", *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return int(done.stdout) / 1024
+
+
 @hf.step
 async def nothing(n: int) -> int:
     return n

@@ -111,7 +111,9 @@ def _is_told(record: Record, streaming: set[str]) -> bool:
         record.key in streaming
         or record.name == PLAN
         or record.name.startswith(CALLS)
-        or record.kind == Kind.checkpoint
+        or (
+            record.kind == Kind.checkpoint and '"plan"' in (record.payload or "")
+        )  # only those that say something of it
     )
 
 
