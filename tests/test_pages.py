@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
+import holdfast as hf
 from holdfast.base.config import Settings
 from holdfast.control.actors import was_done
 from holdfast.handle import forks
@@ -24,6 +25,7 @@ from holdfast.journal import pages as journal_pages
 from holdfast.journal import verification
 from holdfast.journal.tombstones import is_empty
 from holdfast.model import Kind, Record, RunFilter, RunId, RunRow, Whole
+from holdfast.server.reads import Reads
 from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.testing.samples import ALICE, append, extend, new_run
@@ -188,3 +190,24 @@ def test_what_is_read_of_a_long_run_is_never_all_of_it_at_once(tmp_path: Path, m
             assert max(given, default=0) <= 3, name
 
     on(path, go)
+
+
+def test_the_pages_of_a_server_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "runs.db")
+    asyncio.run(make(path, 12))
+
+    async def go() -> None:
+        async with hf.connect(path) as app:
+            reads, row = Reads(app), await app._store.run(RunId(RUN))
+            assert row is not None
+            given = in_pages_only(app._store, monkeypatch)
+            _, told = await reads.detail(RUN)
+            assert (told["input"]["json"], told["receipts"]) == ("{}", [])
+            assert (await reads.call(RUN, "before#1"))[1]["status"] == "done"
+            assert (await reads.story(RUN))[1]
+            _, items, following = await reads.records(RUN, after=4, limit=2)
+            assert ([each["seq"] for each in items], following) == ([5, 6], 6)
+            assert await reads.outputs.receipts(row) == []
+            assert max(given) <= 3
+
+    asyncio.run(go())
