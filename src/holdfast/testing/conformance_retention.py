@@ -264,6 +264,9 @@ async def a_whole_run_is_taken_in_as_it_is(make: MakeStore) -> None:
         assert {digest: len(data) for digest, data in whole.blobs.items()} == {"a" * 32: 600_002, "b": 1}
         assert ([m.number for m in whole.mail], len(whole.questions)) == ([1, 2], 2)
         assert [landed[:3] for landed in whole.landed] == [("hf-1", 1, None)]
+        bare = Whole(row=whole.row, records=(), blobs={}, mail=(), questions=(), landed=whole.landed)
+        assert await store.whole(whole.row.id, bare=True) == bare
+        assert await store.whole(RunId("r_nobody"), bare=True) is None
         assert await store.whole(RunId("r_nobody")) is None
         await store.prune([_tombstone(whole.row)], before=None, most=_MOST, now=LATER)
         await store.forget_runs([whole.row.id])
