@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.base.config import Settings
-from holdfast.control.actors import was_done
+from holdfast.control.acting import was_done
 from holdfast.handle import forks
 from holdfast.history import artifacts, checkpoints, pages
 from holdfast.history.artifacts import outputs_of

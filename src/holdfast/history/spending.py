@@ -83,37 +83,36 @@ class Models:
     """The model that calls of each name used last, as they said; of what the agent used itself, under its name."""
 
     def __init__(self) -> None:
-        self._used: dict[str, tuple[int, str]] = {}  # the note, and the model, by the name of the calls
+        self._used: dict[str, tuple[int, int, str]] = {}  # the first note, the last one, and its model, by name
         self._names: dict[str, str] = {}  # of calls that have not ended
-        self._unnamed: dict[str, tuple[int, str]] = {}  # of calls that have no record yet
+        self._unnamed: dict[str, tuple[int, int, str]] = {}  # of calls that have no record yet, by key
 
     def take(self, record: Record) -> None:
         """The next record; what a call used is said before it ends."""
         key = record.key
         if record.kind == Kind.noted:
             if record.name == NoteKind.usage and (model := note_of(record).get("model")):
-                if (name := self._names.get(key)) is not None:
-                    self._used[name] = record.seq, str(model)
-                else:
-                    self._unnamed[key] = record.seq, str(model)
+                used, name = (record.seq, record.seq, str(model)), self._names.get(key)
+                _put(self._unnamed if name is None else self._used, key if name is None else name, used)
         elif key:
-            if (used := self._unnamed.pop(key, None)) is not None:
-                _put(self._used, record.name, used)
+            if (said := self._unnamed.pop(key, None)) is not None:
+                _put(self._used, record.name, said)
             if record.kind in OUTCOMES:
                 self._names.pop(key, None)
             else:
                 self._names[key] = record.name
 
     def used(self) -> dict[str, str]:
-        """By name, in the order in which they said so; also of calls that were cut off."""
+        """By name, in the order in which they first said so; also of calls that were cut off."""
         found = dict(self._used)
         for key, used in self._unnamed.items():
             _put(found, _name_in(key), used)
-        return {name: model for name, (_, model) in sorted(found.items(), key=lambda each: each[1])}
+        return {name: model for name, (_, _, model) in sorted(found.items(), key=lambda each: each[1])}
 
 
-def _put(found: dict[str, tuple[int, str]], name: str, used: tuple[int, str]) -> None:
-    found[name] = max(used, found.get(name, used))
+def _put(found: dict[str, tuple[int, int, str]], name: str, used: tuple[int, int, str]) -> None:
+    known = found.get(name, used)
+    found[name] = min(known[0], used[0]), *max(known[1:], used[1:])
 
 
 def _name_in(key: str) -> str:
