@@ -40,7 +40,8 @@ END $$;
 def our_sql() -> str:
     """All of our SQL, without comments."""
     folder = resources.files("holdfast.store").joinpath("sql", "postgres")
-    files = [folder.joinpath(name) for name in ("queries.sql", "database.sql", "retention.sql", "functions.sql")]
+    names = ("queries.sql", "lists.sql", "database.sql", "retention.sql", "functions.sql")
+    files = [folder.joinpath(name) for name in names]
     files += sorted(folder.joinpath("migrations").iterdir(), key=lambda file: file.name)
     texts = [file.read_text("utf-8") for file in files] + [path.read_text() for path in SCRIPTS.glob("*.sql")]
     return _COMMENT.sub("", "\n".join(texts))

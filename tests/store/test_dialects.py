@@ -53,17 +53,20 @@ PARAMETERS = {
     "of several mails at once, by place": {"find_mail": (7, 8)},
     "which schema": {"has_migrations": (0, 1), "schema_parts": (0, 1)},
     "a limit, so that the planner takes the index": {"line_of_few": (4, 5)},
-    "queues and keys are two arrays; SQLite's are pairs in JSON": {"line_of_keys": (4, 5), "runs_by_tag": (14, 15)},
-    "what moves in a transaction that is yet to come is not told": {"moves": (2, 3)},
-    "parameters have numbers, so all lists have all filters": {
-        "runs_by_agent": (9, 11),
-        "runs_by_owner": (10, 11),
-        "runs_by_parent": (9, 11),
-        "runs_by_queue": (9, 11),
-        "runs_by_statuses": (9, 11),
-        "runs_by_thread": (9, 11),
-        "runs_newest": (9, 11),
+    "queues and keys, names and values of tags are two arrays; SQLite's are pairs in JSON": {
+        "line_of_keys": (4, 5),
+        "runs_by_agent": (12, 13),
+        "runs_by_owner": (12, 13),
+        "runs_by_parent": (12, 13),
+        "runs_by_prefix": (12, 13),
+        "runs_by_queue": (12, 13),
+        "runs_by_statuses": (12, 13),
+        "runs_by_tag": (14, 15),
+        "runs_by_thread": (12, 13),
+        "runs_newest": (12, 13),
+        "runs_of_prefix": (12, 13),
     },
+    "what moves in a transaction that is yet to come is not told": {"moves": (2, 3)},
 }
 
 

@@ -20,7 +20,7 @@ _MARK = re.compile(r"\?(?=::)")
 _ROW = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 #: Fragments of the first may be included by the others.
-_FILES = ("queries", "workers", "database", "retention", "turns", "files", "surveys", "threads", "families")
+_FILES = ("queries", "lists", "workers", "database", "retention", "turns", "files", "surveys", "threads", "families")
 
 #: The first migration after which a turn is called so in the tables, and what it was called before.
 TURNS_SINCE: Final = 10

@@ -32,15 +32,20 @@ READ_S = 30.0
 _RECORDS_AT_ONCE = 5000
 _FEW = 2000  # runs that are due, found faster by time than by walking past all those that are not
 _FILTERS = "statuses agent thread_id parent_id queue since before_at before_id limit owners prefix".split()
+_SIZES = "statuses agent thread_id parent_id queue since before_at prefix tag tag_value most".split()
 
 
-def listing_parameters(filters: dict[str, Any]) -> list[Any]:
+def listing_parameters(name: str, filters: dict[str, Any]) -> list[Any]:
     """Those that a query which lists runs takes, in its order."""
-    parameters = [filters[each] for each in _FILTERS]
-    if filters["tag"]:
-        names, values = zip(*filters["tags"], strict=True) if filters["tags"] else ((), ())
-        parameters += [filters["tag"], filters["tag_value"], list(names), list(values)]
-    return parameters
+    names, values = zip(*filters["tags"], strict=True) if filters["tags"] else (None, None)
+    parameters = [*(filters[each] for each in _FILTERS), names, values]
+    return [*parameters, filters["tag"], filters["tag_value"]] if name == "runs_by_tag" else parameters
+
+
+def size_parameters(which: RunFilter, before_at: int) -> list[Any]:
+    """As `rows.size_parameters`, in their order."""
+    filters = rows.size_parameters(which, before_at)
+    return [filters[each] for each in _SIZES]
 
 
 class Reads:
@@ -66,14 +71,19 @@ class Reads:
         return rows.read_run(found[0]) if found else None
 
     async def runs(self, which: RunFilter) -> list[RunRow]:
-        name, filters = rows.listing(which)
+        before_at = -rows.EVER if which.until is None else which.until
         if which.before_at is not None:
-            filters["before_at"] = which.before_at
+            before_at = which.before_at
         elif which.before_id is not None:
-            filters["before_at"] = await self._value("cursor_position", which.before_id)
-            if filters["before_at"] is None:
+            before_at = await self._value("cursor_position", which.before_id)
+            if before_at is None:
                 raise RunNotFound(f"There is no run {which.before_id} to list on from.")
-        parameters = listing_parameters(filters)
+        sizes = None
+        if rows.has_choice(which):
+            asked = size_parameters(which, before_at)
+            sizes = dict(await self.connection.fetchrow(self._queries["sizes"], *asked, timeout=READ_S))
+        name, filters = rows.listing(which, sizes)
+        parameters = listing_parameters(name, filters | {"before_at": before_at})
         return [rows.read_run(values, lenient=True) for values in await self._rows(name, *parameters)]
 
     async def records(self, run_id: RunId, after: int, limit: int | None = None) -> list[Record]:

@@ -30,7 +30,7 @@ from holdfast.store import rows
 from holdfast.store.families import sums_of
 from holdfast.store.lines import evenly, few_records
 from holdfast.store.queries import load_queries
-from holdfast.store.sqlite.rows import listing, read_records, read_rows
+from holdfast.store.sqlite.rows import listing, read_records, read_rows, size_parameters
 
 _RECORDS_AT_ONCE = 1000
 _FEW = 2000  # runs that are due, found faster by time than by walking past all those that are not
@@ -52,13 +52,20 @@ def run(connection: apsw.Connection, run_id: RunId) -> RunRow | None:
 
 
 def runs(connection: apsw.Connection, which: RunFilter) -> list[RunRow]:
-    name, parameters = listing(which)
+    before_at = -rows.EVER if which.until is None else which.until
     if which.before_at is not None:
-        parameters["before_at"] = which.before_at
+        before_at = which.before_at
     elif which.before_id is not None:
-        parameters["before_at"] = connection.execute(_QUERIES["cursor_position"], (which.before_id,)).get
-        if parameters["before_at"] is None:
+        before_at = connection.execute(_QUERIES["cursor_position"], (which.before_id,)).get
+        if before_at is None:
             raise RunNotFound(f"There is no run {which.before_id} to list on from.")
+    sizes = None
+    if rows.has_choice(which):
+        found = connection.execute(_QUERIES["sizes"], size_parameters(which, before_at)).get
+        assert isinstance(found, bytes)
+        sizes = json.loads(found)
+    name, parameters = listing(which, sizes)
+    parameters["before_at"] = before_at
     return [rows.read_run(values, lenient=True) for values in _rows(connection, name, parameters)]
 
 

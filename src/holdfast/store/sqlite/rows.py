@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import CorruptJournal
@@ -33,10 +34,16 @@ def read_records(run_id: RunId, found: list[list[Any]]) -> list[Record]:
     return records
 
 
-def listing(which: RunFilter) -> tuple[str, dict[str, Any]]:
+def listing(which: RunFilter, sizes: Mapping[str, int | None] | None = None) -> tuple[str, dict[str, Any]]:
     """As `rows.listing`, with lists as JSON."""
-    name, parameters = rows.listing(which)
-    for several in ("statuses", "owners", "tags"):
-        if parameters[several] is not None:
-            parameters[several] = json.dumps(parameters[several])
-    return name, parameters
+    name, parameters = rows.listing(which, sizes)
+    return name, _bindable(parameters)
+
+
+def size_parameters(which: RunFilter, before_at: int) -> dict[str, Any]:
+    """As `rows.size_parameters`, with lists as JSON."""
+    return _bindable(rows.size_parameters(which, before_at))
+
+
+def _bindable(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {name: json.dumps(each) if isinstance(each, list | tuple) else each for name, each in parameters.items()}

@@ -1,15 +1,13 @@
 -- What is read of many runs at once: how many there are, when they began, who they are of. Written and read as queries.sql.
 
--- fragment: span
--- A span of time; every index that has the order of a list is bounded by it.
-created_at >= $2::bigint AND created_at < $3::bigint
-
 -- name: histogram_by_statuses
 -- How many runs of each status began when, counted up to a number of each.
 SELECT wanted.status, found.bin, count(*)
 FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
     SELECT (created_at - $2::bigint) / $4::bigint AS bin FROM {schema}.runs
-    WHERE runs.status = wanted.status AND {span} ORDER BY created_at DESC LIMIT $5) AS found
+    WHERE (runs.status, created_at) >= (wanted.status, $2::bigint)
+      AND (runs.status, created_at) < (wanted.status, $3::bigint)
+    ORDER BY runs.status DESC, created_at DESC LIMIT $5) AS found
 GROUP BY wanted.status, found.bin
 
 -- name: histogram_by_agent
@@ -18,11 +16,14 @@ SELECT status, bin, count(*)
 FROM (SELECT wanted.status, found.bin
       FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
           SELECT (created_at - $2::bigint) / $4::bigint AS bin FROM {schema}.runs
-          WHERE runs.agent = $6 AND runs.status = wanted.status AND runs.status <> 'running' AND {span}
-          ORDER BY created_at DESC LIMIT $5) AS found
+          WHERE (agent, runs.status, created_at) >= ($6, wanted.status, $2::bigint)
+            AND (agent, runs.status, created_at) < ($6, wanted.status, $3::bigint)
+            AND runs.status <> 'running'
+          ORDER BY agent DESC, runs.status DESC, created_at DESC LIMIT $5) AS found
       UNION ALL
       SELECT status, (created_at - $2::bigint) / $4::bigint FROM {schema}.runs
-      WHERE status = 'running' AND 'running' = ANY ($1::text[]) AND agent || '' = $6 AND {span}) AS found
+      WHERE (status, created_at) >= ('running', $2::bigint) AND (status, created_at) < ('running', $3::bigint)
+        AND 'running' = ANY ($1::text[]) AND agent || '' = $6) AS found
 GROUP BY status, bin
 
 -- name: histogram_by_queue
@@ -31,13 +32,16 @@ SELECT status, bin, count(*)
 FROM (SELECT wanted.status, found.bin
       FROM unnest($1::text[]) AS wanted (status) CROSS JOIN LATERAL (
           SELECT (created_at - $2::bigint) / $4::bigint AS bin FROM {schema}.runs
-          WHERE runs.queue = $7 AND runs.status = wanted.status AND runs.status <> 'running'
-            AND ($6::text IS NULL OR agent || '' = $6) AND {span}
-          ORDER BY created_at DESC LIMIT $5) AS found
+          WHERE (queue, runs.status, created_at) >= ($7, wanted.status, $2::bigint)
+            AND (queue, runs.status, created_at) < ($7, wanted.status, $3::bigint)
+            AND runs.status <> 'running'
+            AND ($6::text IS NULL OR agent || '' = $6)
+          ORDER BY queue DESC, runs.status DESC, created_at DESC LIMIT $5) AS found
       UNION ALL
       SELECT status, (created_at - $2::bigint) / $4::bigint FROM {schema}.runs
-      WHERE status = 'running' AND 'running' = ANY ($1::text[]) AND queue || '' = $7
-        AND ($6::text IS NULL OR agent || '' = $6) AND {span}) AS found
+      WHERE (status, created_at) >= ('running', $2::bigint) AND (status, created_at) < ('running', $3::bigint)
+        AND 'running' = ANY ($1::text[]) AND queue || '' = $7
+        AND ($6::text IS NULL OR agent || '' = $6)) AS found
 GROUP BY status, bin
 
 -- name: agents
