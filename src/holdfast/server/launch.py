@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -103,6 +104,7 @@ class Launch:
         app = Holdfast(wishes.url, AppOptions(reads_only=wishes.is_read_only))
         async with app:
             serving = Serving(create_app(app, access=self._access), wishes.place)
+            gc.freeze()  # what is loaded by now stays: looking through it took half of the first look at a long run
             if beside is None:
                 await serving.serve(self._sockets, ready, on_signals=True)
                 return 0
