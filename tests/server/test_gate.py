@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from urllib.parse import quote
 import httpx2 as httpx
 import pytest
 
+from holdfast.server.console.files import PAGES
 from holdfast.server.security.headers import HEADERS
 from holdfast.server.security.people import Role
 from holdfast.server.security.proxies import Proxies
@@ -275,6 +277,36 @@ def test_looking_changes_nothing_whatever_is_looked_at(tmp_path: Path) -> None:
         assert (await scene.get(f"/questions/{question['id']}")) == question
 
     played(tmp_path, play)
+
+
+def test_pages_and_files_of_the_console_pass_the_same_gate(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        nobody = scene.client(token=None)
+        page = (await nobody.get("/")).text
+        files = sorted(set(re.findall(r'"(/static/[^"]+)"', page)))
+        assert files
+        paths = ["/", *(f"/{each}" for each in sorted(PAGES)), "/runs/a%2Fb", *files]
+        for path in [*paths, "/static/0123456789abcdef/main.js", f"{files[0]}/../../server/launch.py", "/nothing"]:
+            for host in WRONG_HOSTS:
+                assert kind(await nobody.get(path, headers={"host": host})) == "wrong_host", (path, host)
+            found = await nobody.get(path, headers={"origin": "https://evil.test", "sec-fetch-site": "cross-site"})
+            assert found.status_code == (200 if path in paths else 404 if "static" in path else 401), path
+            for answer in (found, await nobody.get(path, headers={"host": "evil.test"})):
+                assert not [name for name in answer.headers if name.startswith("access-control")], path
+                policy = answer.headers["content-security-policy"]
+                assert "default-src 'none'" in policy, path
+                assert "frame-ancestors 'none'" in policy, path
+                assert {"unsafe-inline", "unsafe-eval"} & set(re.findall(r"[\w-]+", policy)) == set(), path
+                for name in set(HEADERS) - {"content-security-policy", "cache-control"}:
+                    assert answer.headers.get_list(name) == [HEADERS[name]], (path, name)
+            immutable = "immutable" in found.headers["cache-control"]
+            assert immutable == (path in files), path
+            for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE"):
+                refused = await nobody.request(method, path, headers={"content-type": "application/json"})
+                assert kind(refused) in ("sign_in", "method", "no_such_page"), (method, path)
+            assert TOKEN not in found.text
+
+    played(tmp_path, play, options={"executes": False})
 
 
 # failures

@@ -17,6 +17,7 @@ from holdfast.server import live as live_module
 from holdfast.server.feed import News
 from holdfast.server.live import BACKLOG, LISTENERS, EventStream, Live
 from holdfast.server.problems import Problem
+from holdfast.server.security.headers import HEADERS
 from holdfast.server.serving import Address, Serving, sockets_at
 from tests.eventually import eventually
 from tests.server.scene import TOKEN, Scene, played
@@ -75,7 +76,7 @@ async def listening(client: httpx.AsyncClient, topics: str, last_id: str = "") -
     async with client.stream("GET", "/stream", params={"topics": topics}, headers=headers) as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
-        assert answer.headers["cache-control"] == "no-store"
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
         assert answer.headers["x-accel-buffering"] == "no"
         yield Stream(answer.aiter_lines())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 
 from holdfast.base.config import Settings
 from holdfast.model import Kind, Status, WorkerId
@@ -11,9 +12,10 @@ from holdfast.store import open_store
 from holdfast.testing.samples import append, extend, new_run
 
 
-async def move(url: str, name: str, count: int) -> None:
+async def move(url: str, name: str, count: int, *, opened: Callable[[], object] = int) -> None:
     store = open_store(url, settings=Settings())
     await store.open()
+    opened()
     owner = WorkerId(f"w_{name}")
     for number in range(count):
         row = await store.create(new_run(f"{name}-{number:05d}"), owner=owner)
@@ -24,5 +26,11 @@ async def move(url: str, name: str, count: int) -> None:
     await store.close()
 
 
+def wait_until_told() -> None:
+    print("opened", flush=True)
+    sys.stdin.readline()
+
+
 if __name__ == "__main__":
-    asyncio.run(move(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    begin = wait_until_told if sys.argv[4:] == ["told"] else int
+    asyncio.run(move(sys.argv[1], sys.argv[2], int(sys.argv[3]), opened=begin))

@@ -66,7 +66,7 @@ PARAMETERS = {
         "runs_newest": (12, 13),
         "runs_of_prefix": (12, 13),
     },
-    "what moves in a transaction that is yet to come is not told": {"moves": (2, 3)},
+    "what moves in a transaction that is yet to come is not told, in one that was under way it is": {"moves": (2, 4)},
 }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
+import pytest
 
 from holdfast.model import Kind
+from holdfast.store.postgres import surveys as surveys_module
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.samples import ALICE, append, extend, new_run, opened
 
@@ -34,6 +36,43 @@ def test_who_takes_its_number_first_and_commits_last_is_told_too(postgres_url: s
                 assert (await surveys.moves((await surveys.moves(late.cursor)).cursor)).rows == []
             finally:
                 await slow.close()
+
+    asyncio.run(go())
+
+
+def test_what_moved_is_told_once_however_long_a_transaction_is_held_open(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surveys_module, "_HELD", 2)
+
+    async def go() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            for number in range(3):
+                await store.create(new_run(f"r_{number}"), owner=None)
+            surveys = store.surveys
+            holders = [await asyncpg.connect(postgres_url) for _ in range(4)]  # more than a cursor names
+            cursor = (await surveys.moves(None)).cursor
+            try:
+                for holder in holders:
+                    await holder.execute("BEGIN")
+                    await holder.execute("SELECT pg_current_xact_id()")
+                await holders[0].execute(_MOVE)
+                for number in range(3, 6):
+                    await store.create(new_run(f"r_{number}"), owner=None)
+                first = await surveys.moves(cursor)
+                assert [row.id for row in first.rows] == ["r_3", "r_4", "r_5"]
+                for holder in holders[2:]:
+                    await holder.execute("ROLLBACK")
+                few = await surveys.moves((await surveys.moves(first.cursor)).cursor)
+                assert few.rows == []
+                await store.create(new_run("r_6"), owner=None)
+                second = await surveys.moves(few.cursor)
+                assert [row.id for row in second.rows] == ["r_6"]
+                await holders[0].execute("COMMIT")
+                assert [row.id for row in (await surveys.moves(second.cursor)).rows] == ["r_1"]
+            finally:
+                for holder in holders:
+                    await holder.close()
 
     asyncio.run(go())
 

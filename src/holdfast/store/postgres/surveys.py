@@ -22,6 +22,8 @@ from holdfast.store.surveys import (
 )
 
 _FILTERS = ("agent", "queue")
+#: Transactions that a cursor names: it is part of the id of every event.
+_HELD = 20
 _TAKEN = {"histogram_by_statuses": 0, "histogram_by_agent": 1, "histogram_by_queue": 2}
 
 
@@ -57,12 +59,12 @@ class PostgresSurveys:
     async def moves(self, after: str | None) -> Moves:
         async def work(reads: Reads) -> Moves:
             async with reads.moment():
-                ((oldest, following, database),) = await reads.found("move_position")
-                cursor = f"p{database}.{oldest}"
+                ((new, held, following, database),) = await reads.found("move_position")
+                cursor = _cursor(database, new, held)
                 known = _position(after, database)
-                if known is None or known > following:
+                if known is None or known[0] > following:
                     return Moves([], cursor, is_known=after is None)
-                found = await reads.found("moves", known, following, MOST_MOVES + 1)
+                found = await reads.found("moves", known[0], following, MOST_MOVES + 1, known[1:])
             if len(found) > MOST_MOVES:
                 return Moves([], cursor, is_known=False)
             return Moves([rows.read_run(values, lenient=True) for values in found], cursor)
@@ -102,8 +104,21 @@ class PostgresSurveys:
         return await self._database.read(lambda reads: reads.found(name, *parameters))
 
 
-def _position(cursor: str | None, database: int) -> int | None:
-    """The transaction that a cursor of this database names."""
-    begin = f"p{database}."
-    number = (cursor or "").removeprefix(begin)
-    return int(number) if (cursor or "").startswith(begin) and number.isdecimal() and len(number) < 19 else None
+def _cursor(database: int, new: int, held: list[int]) -> str:
+    """From which transaction on nothing was told yet, and those before it that are still to end.
+
+    Somebody may keep one open for hours: what has moved since it began is not told at every look. Of very many it
+    names the first; what is behind them is told again.
+    """
+    if len(held) > _HELD:
+        new, held = held[_HELD], held[:_HELD]
+    return ".".join([f"p{database}", str(new), *map(str, held)])
+
+
+def _position(cursor: str | None, database: int) -> list[int] | None:
+    """The transactions that a cursor of this database names."""
+    begin, *numbers = (cursor or "").split(".")
+    is_ours = begin == f"p{database}" and 0 < len(numbers) <= 1 + _HELD
+    if not is_ours or not all(each.isdecimal() and len(each) < 19 for each in numbers):
+        return None
+    return list(map(int, numbers))

@@ -104,14 +104,24 @@ SELECT {act_columns} FROM {schema}.acts WHERE run_id = $6 AND ($5::text IS NULL 
 SELECT {act_columns} FROM {schema}.acts WHERE who = $5 AND {act_page}
 
 -- name: move_position
--- The oldest transaction that is under way, the next one, and whose they are: a restored dump counts anew.
-SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+-- From which transaction on nothing is known yet, those before it that are under way, the next one, and whose they are:
+-- a restored dump counts anew. A standby does not say which are under way: there it is the oldest of them.
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_snapshot_xmin(now.snapshot) ELSE pg_snapshot_xmax(now.snapshot) END)
+           ::text::bigint,
+       ARRAY (SELECT xid::text::bigint FROM pg_snapshot_xip(now.snapshot) AS xid WHERE NOT pg_is_in_recovery() ORDER BY 1),
+       pg_snapshot_xmax(now.snapshot)::text::bigint,
        (SELECT oid::bigint FROM pg_database WHERE datname = current_database())
+FROM (SELECT pg_current_snapshot()) AS now (snapshot)
 
 -- name: moves
--- Runs that moved in a transaction from one on, and not in one that is yet to come.
-SELECT {run_columns} FROM {schema}.runs
-WHERE moved >= $1 AND moved < $2 ORDER BY moved, id LIMIT $3
+-- Runs that moved in a transaction from one on, and not in one that is yet to come, or in one of some before.
+SELECT {run_columns}
+FROM ((SELECT * FROM {schema}.runs WHERE moved >= $1 AND moved < $2 ORDER BY moved, id LIMIT $3)
+      UNION ALL
+      (SELECT late.*
+       FROM unnest($4::bigint[]) AS held (xid) CROSS JOIN LATERAL (
+           SELECT * FROM {schema}.runs WHERE moved = held.xid ORDER BY moved, id LIMIT $3) AS late)) AS runs
+ORDER BY moved, id LIMIT $3
 
 -- name: owned
 -- Runs that have an owner.
