@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from holdfast.model import FINAL, RunFilter, RunId, Status
-from holdfast.store import rows
+from holdfast.store import indexes, rows
 from holdfast.store.contract import Store
 from holdfast.store.postgres.connection import Role, Target
 from holdfast.store.postgres.reads import listing_parameters, size_parameters
@@ -113,7 +113,7 @@ _MOST = _PAGE * len(Status) + 4 * _FEW + 10
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "FEW_ENTRIES", _FEW)
+    monkeypatch.setattr(indexes, "FEW_ENTRIES", _FEW)
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +161,11 @@ def test_a_page_in_postgres_touches_little_more_than_itself(postgres_url: str) -
         if which.before_id is not None:
             before_at = await connection.fetchval(queries["cursor_position"], which.before_id)
         sizes, counted = None, 0
-        if rows.has_choice(which):
+        if indexes.has_choice(which):
             asked = size_parameters(which, before_at)
             sizes = dict(await connection.fetchrow(queries["sizes"], *asked))
             counted = await explained(connection, "sizes", asked)
-        name, filters = rows.listing(which, sizes)
+        name, filters = indexes.listing(which, sizes)
         parameters = listing_parameters(name, filters | {"before_at": before_at})
         return counted + await explained(connection, name, parameters)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.model import Act, ActFilter, QuestionRow, Record, RunFilter, RunId, RunRow, Status, Via, WorkerId
 from holdfast.store import rows
+from holdfast.store.indexes import listing
 
 #: Rows that are listed to be counted, where no index counts.
 FEW = 1_000
@@ -108,7 +109,7 @@ async def counts(surveys: Surveys, which: RunFilter, *, cap: int) -> tuple[dict[
 
 def is_indexed(which: RunFilter) -> bool:
     """Whether an index counts these runs."""
-    name, _ = rows.listing(which)
+    name, _ = listing(which)
     return name in _INDEXED
 
 
@@ -123,7 +124,7 @@ _INDEXED = {
 
 def survey_of(which: RunFilter) -> tuple[str, dict[str, Any]] | None:
     """The query that counts these runs, and its filters; None: they are to be listed."""
-    name, filters = rows.listing(which)
+    name, filters = listing(which)
     if name not in _INDEXED:
         return None
     filters["statuses"] = sorted(which.status if which.status is not None else Status)

@@ -23,7 +23,7 @@ from holdfast.model import (
     WorkerId,
 )
 from holdfast.model.budgets import FamilyUse
-from holdfast.store import rows
+from holdfast.store import indexes, rows
 from holdfast.store.families import summed, sums_of
 from holdfast.store.lines import evenly, few_records
 from holdfast.store.queries import Queries
@@ -43,8 +43,8 @@ def listing_parameters(name: str, filters: dict[str, Any]) -> list[Any]:
 
 
 def size_parameters(which: RunFilter, before_at: int) -> list[Any]:
-    """As `rows.size_parameters`, in their order."""
-    filters = rows.size_parameters(which, before_at)
+    """As `indexes.size_parameters`, in their order."""
+    filters = indexes.size_parameters(which, before_at)
     return [filters[each] for each in _SIZES]
 
 
@@ -79,10 +79,10 @@ class Reads:
             if before_at is None:
                 raise RunNotFound(f"There is no run {which.before_id} to list on from.")
         sizes = None
-        if rows.has_choice(which):
+        if indexes.has_choice(which):
             asked = size_parameters(which, before_at)
             sizes = dict(await self.connection.fetchrow(self._queries["sizes"], *asked, timeout=READ_S))
-        name, filters = rows.listing(which, sizes)
+        name, filters = indexes.listing(which, sizes)
         parameters = listing_parameters(name, filters | {"before_at": before_at})
         return [rows.read_run(values, lenient=True) for values in await self._rows(name, *parameters)]
 

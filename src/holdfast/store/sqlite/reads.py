@@ -28,6 +28,7 @@ from holdfast.model import (
 from holdfast.model.budgets import FamilyUse
 from holdfast.store import rows
 from holdfast.store.families import sums_of
+from holdfast.store.indexes import has_choice
 from holdfast.store.lines import evenly, few_records
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite.rows import listing, read_records, read_rows, size_parameters
@@ -60,7 +61,7 @@ def runs(connection: apsw.Connection, which: RunFilter) -> list[RunRow]:
         if before_at is None:
             raise RunNotFound(f"There is no run {which.before_id} to list on from.")
     sizes = None
-    if rows.has_choice(which):
+    if has_choice(which):
         found = connection.execute(_QUERIES["sizes"], size_parameters(which, before_at)).get
         assert isinstance(found, bytes)
         sizes = json.loads(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.errors import CorruptJournal
 from holdfast.model import Record, RunFilter, RunId
-from holdfast.store import rows
+from holdfast.store import indexes
 from holdfast.store.shapes import RECORD, fits
 
 
@@ -35,14 +35,14 @@ def read_records(run_id: RunId, found: list[list[Any]]) -> list[Record]:
 
 
 def listing(which: RunFilter, sizes: Mapping[str, int | None] | None = None) -> tuple[str, dict[str, Any]]:
-    """As `rows.listing`, with lists as JSON."""
-    name, parameters = rows.listing(which, sizes)
+    """As `indexes.listing`, with lists as JSON."""
+    name, parameters = indexes.listing(which, sizes)
     return name, _bindable(parameters)
 
 
 def size_parameters(which: RunFilter, before_at: int) -> dict[str, Any]:
-    """As `rows.size_parameters`, with lists as JSON."""
-    return _bindable(rows.size_parameters(which, before_at))
+    """As `indexes.size_parameters`, with lists as JSON."""
+    return _bindable(indexes.size_parameters(which, before_at))
 
 
 def _bindable(parameters: dict[str, Any]) -> dict[str, Any]:
