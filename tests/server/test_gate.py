@@ -389,6 +389,10 @@ def test_a_body_is_small_and_json(tmp_path: Path) -> None:
             assert kind(await sent(wrong)) == "invalid_json", wrong[:20]
         for wrong in (b"[]", b"1", b'"x"', b'{"agent": 1}', b'{"agent": "a", "priority": "1"}', b"null", b""):
             assert kind(await sent(wrong)) == "invalid_parameter", wrong
+        paused = "/api/v1/runs/x/pause"
+        assert "application/json" in (await scene.http.post(paused)).json()["detail"]
+        empty = await scene.http.post(paused, headers={"content-type": "application/json"})
+        assert empty.json()["errors"] == [{"path": "", "message": "A body in JSON is required, {} at least"}]
         assert (await sent(b'{"agent": "echo", "input": {"text": "\\u0000 \\ud83d\\ude00"}}')).status_code == 201
 
     played(tmp_path, play, options={"executes": False})

@@ -139,7 +139,7 @@ REFUSED = [
     (["--uds", "x", "--bind", "127.0.0.1"], "--uds"),
     (["--tls-cert", "agents.py"], "go together"),
     (["--host", "two words"], "no name of a host"),
-    (["--users", "none.toml"], "cannot be read"),
+    (["--users", "none.toml"], "--users none.toml --add-user NAME:ROLE"),
     (["--add-user", "ana:king", "--users", "u.toml"], "NAME:ROLE"),
     (["--worker"], "FILE and --worker"),
     (["agents.py"], "FILE and --worker"),

@@ -59,7 +59,7 @@ def _refused(request: Request, error: Exception) -> Response:
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
-    errors = [{"path": _place(each["loc"]), "message": str(each["msg"])} for each in found[:20]]
+    errors = [{"path": _place(each["loc"]), "message": _message(each)} for each in found[:20]]
     kinds = {each["type"] for each in found}
     if "json_invalid" in kinds:
         kind = "invalid_json"
@@ -68,6 +68,12 @@ def _invalid(request: Request, error: Exception) -> Response:
     else:
         kind = "invalid_parameter"
     return Problem(kind, errors=errors).response(shown_path(request.scope))
+
+
+def _message(error: Any) -> str:
+    if error["type"] == "missing" and tuple(error["loc"]) == ("body",):
+        return "A body in JSON is required, {} at least"
+    return str(error["msg"])
 
 
 def _place(loc: Any) -> str:

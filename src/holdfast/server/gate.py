@@ -80,7 +80,7 @@ class Gate:
     def _check_host(self, scope: Scope) -> None:
         hosts = Headers(scope=scope).getlist("host")
         if len(hosts) != 1 or not self._access.hosts.allow(hosts[0]):
-            raise Problem("wrong_host")
+            raise Problem("wrong_host", "It is localhost, 127.0.0.1, [::1], and what --host names.")
 
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:
         """Check a request; what its route reads its body from."""

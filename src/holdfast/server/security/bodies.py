@@ -27,7 +27,7 @@ def check_type(method: str, headers: Mapping[str, str]) -> None:
     if given is None and method == "DELETE":
         return
     if given is None or given.partition(";")[0].strip().lower() != "application/json":
-        raise Problem("not_json")
+        raise Problem("not_json", "Send a body in JSON, {} at least, with Content-Type: application/json.")
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str]) -> bytes:

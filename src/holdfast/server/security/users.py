@@ -104,6 +104,11 @@ class Users:
             stamp = _stamp(self._path)
             mode = self._path.stat().st_mode
             found = tomllib.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"The users in {self._path} cannot be read: there is no such file. It is made with the first of them: "
+                f"--users {self._path} --add-user NAME:ROLE, which prints their token."
+            ) from error
         except (OSError, ValueError) as error:
             raise UsageError(f"The users in {self._path} cannot be read: {error}.") from error
         if mode & (stat.S_IWGRP | stat.S_IWOTH):
