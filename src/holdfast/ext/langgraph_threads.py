@@ -13,9 +13,11 @@ import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.errors import StoreCorrupt
+from holdfast.ext.generations import remove_before
 from holdfast.ext.langgraph_values import digests
 
 if TYPE_CHECKING:
@@ -176,10 +178,8 @@ class Threads:
                 blobs = {name: (stored[name], 0) for name in names}
                 if await self._move(thread, {thread.space("c"): _moved(kept), thread.space("b"): blobs}):
                     break
-            # Those before, too: their remover may have been killed.
-            for generation in range(max(0, thread.generation - 3), thread.generation):
-                for sort in "cb":
-                    await self.documents.remove(thread.space(sort, generation))
+            spaces = [partial(thread.space, sort) for sort in "cb"]
+            await remove_before(self.documents, thread.generation, *spaces)
 
     async def _stored(self, thread: Thread) -> dict[str, str]:
         documents = await self.documents.read(thread.space("b")) if thread.revision else []

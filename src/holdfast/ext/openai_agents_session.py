@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 
 import holdfast as hf
 from holdfast import ext
+from holdfast.ext.generations import remove_before
 from holdfast.ext.openai_agents import place_of_bot
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Session:
         self.session_id = session_id
         self.session_settings = session_settings
         self._app, self._name = app, name
+        self._opened: Extension | None = None
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """What was said, the latest `limit` of it.
@@ -160,8 +162,7 @@ class Session:
             if await documents.advance(_HEADS, self.session_id, head, revision=revision, others=others):
                 break
         if log.generation != was.generation:
-            for generation in range(max(0, log.generation - 3), log.generation):  # a remover may have been killed
-                await documents.remove(log.space(generation))
+            await remove_before(documents, log.generation, log.space)
         elif gone := set(was.numbers()) - set(log.numbers()):
             await documents.remove(log.space(), [_key(number) for number in gone])
         return result
@@ -171,7 +172,11 @@ class Session:
         return (_Log(self.session_id), 0) if head is None else (_Log(**json.loads(head.text)), head.revision)
 
     def _documents(self) -> Extension:
-        return self._app.extension(self._name) if self._app is not None else ext.documents(self._name)
+        if self._app is None:
+            return ext.documents(self._name)
+        if self._opened is None:
+            self._opened = self._app.extension(self._name)
+        return self._opened
 
 
 def _key(number: int) -> str:

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _PLAIN: Final = re.compile(r"[^\w.:@=+-]")
 _OURS: Final = ("key:", "hf:", "hf.", "@")
 _LONGEST: Final = 80
+_DOCUMENTS: Final = "ext:documents"
 
 
 def active() -> bool:
@@ -55,7 +56,10 @@ def documents(name: str) -> Extension:
     scope = scope_or_none()
     if scope is None:
         raise UsageError(f"ext.documents({name!r}) belongs to a run: outside of one there is app.extension({name!r}).")
-    return Extension(scope.run.host.store, name)
+    known: dict[str, Extension] = scope.run.places.local.setdefault(_DOCUMENTS, {})
+    if name not in known:
+        known[name] = Extension(scope.run.host.store, name)
+    return known[name]
 
 
 def from_thread(call: Coroutine[Any, Any, T]) -> T:
