@@ -113,6 +113,12 @@ async def streams() -> list[str]:
 
 
 @hf.agent
+async def speaks() -> list[str]:
+    """Events alone: of a call that a person settles, nobody knows what it did to the state."""
+    return await told(partial(drive, runner_of(poster)), run_config=SSE)
+
+
+@hf.agent
 async def stored(path: str) -> list[str]:
     return await told(runner_of(poster, SqliteSessionService(path)).run_async)
 

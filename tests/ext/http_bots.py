@@ -12,7 +12,7 @@ import openai
 
 import holdfast as hf
 from holdfast.ext.http import async_transport, transport
-from tests.ext.letters import send, told
+from tests.ext.letters import asked, send, told
 from tests.ext.living import here, note
 
 
@@ -73,13 +73,23 @@ async def plainly(text: str) -> str:
     return said
 
 
+class Noting(httpx2.AsyncHTTPTransport):
+    """Notes each request when its answer has come, and nobody knows of it yet."""
+
+    async def handle_async_request(self, request: Any) -> Any:
+        response = await super().handle_async_request(request)
+        messages = json.loads(request.content)["messages"]
+        asked(messages[0]["content"], sum(each["role"] == "assistant" for each in messages) + 1)
+        return response
+
+
 letter = hf.effect(name="letter", settle=0)(send)
 
 
 @hf.agent
 async def write(name: str) -> str:
     """The script of the model says for whom letters are; the run, from whom."""
-    http = httpx2.AsyncClient(transport=async_transport(httpx2))
+    http = httpx2.AsyncClient(transport=async_transport(httpx2, Noting()))
     model = openai.AsyncOpenAI(base_url=f"{os.environ['MODEL_URL']}/v1", api_key="-", max_retries=0, http_client=http)
     messages: list[Any] = [{"role": "user", "content": name}]
     async with model:

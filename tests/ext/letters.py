@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections import defaultdict
 
-from tests.ext.living import note
+from tests.ext.living import here, note
 
 TURNS = 4
 
@@ -43,6 +43,7 @@ async def send(to: str) -> str:
     if "HOLDFAST_TEST_MEET" in os.environ:
         other = f"{to[:-1]}{'b' if to[-1] == 'a' else 'a'}"
         await asyncio.wait_for(_begun[other].wait(), 60)
+        here(f"both {to}")
     await asyncio.sleep(0.002)
     note(f"mail {to}")
     await asyncio.sleep(0.002)

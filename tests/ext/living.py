@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 import holdfast as hf
 from holdfast.testing.processes import environment
+from tests.eventually import eventually
 
 _STEP_S = 0.02
 
@@ -33,9 +35,19 @@ def note(line: str) -> None:
     here(line)
 
 
+_been: Counter[str] = Counter()
+
+
 def here(place: str) -> None:
-    """Die, the first time that a process is at the place that HOLDFAST_TEST_KILL names: what was noted is one, too."""
-    if os.environ.get("HOLDFAST_TEST_KILL") == place:
+    """Die, the first time that a process is at the place that HOLDFAST_TEST_KILL names: what was noted is one, too.
+
+    `part@3` is the third time that one process is there.
+    """
+    wanted, _, time_of = os.environ.get("HOLDFAST_TEST_KILL", "").partition("@")
+    if wanted != place:
+        return
+    _been[place] += 1
+    if _been[place] == int(time_of or 1):
         with suppress(FileExistsError):
             (Path(os.environ["HOLDFAST_TEST_FOLDER"]) / "died").touch(exist_ok=False)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -58,9 +70,10 @@ def check(result: Any, folder: Path) -> None:
 
 
 async def said_of(doubt: Any) -> hf.Verdict[Any]:
-    """A tool notes `mail 1a`, and returns `sent 1a`."""
-    to = json.loads(doubt.args or "{}")["to"]
-    return hf.landed(f"sent {to}") if f"mail {to}" in notes() else hf.not_landed()
+    """A tool notes `mail 1a`, and returns `sent 1a`; another one `refund 500`, and `paid 500`."""
+    (about,) = json.loads(doubt.args or "{}").items()
+    done, result = {"to": ("mail", "sent"), "cents": ("refund", "paid")}[about[0]]
+    return hf.landed(f"{result} {about[1]}") if f"{done} {about[1]}" in notes() else hf.not_landed()
 
 
 async def live(
@@ -74,9 +87,31 @@ async def live(
                     await doubt.resolve(await said_of(doubt))
             for question in await app.questions():
                 if question.run_id == run_id:
+                    here("asked")
                     await question.answer(answer)
+                    here("answered")
             await asyncio.sleep(_STEP_S)
         return await run.result(timeout=60)
+
+
+def live_once(url: str, module: str, agent: str, run_id: str, arguments: Sequence[Any], answer: Any, told: str) -> None:
+    """In a process that was forked: as above; what it came to is written into a file."""
+    found = asyncio.run(live(url, getattr(sys.modules[module], agent), run_id, arguments, answer=answer))
+    Path(told).write_text(json.dumps(found))
+
+
+def doubt_once(url: str, module: str, agent: str, run_id: str, arguments: Sequence[Any]) -> None:
+    """In a process that was forked: until a person has to say what became of a call."""
+
+    async def main() -> None:
+        async with hf.connect(url, agents=[getattr(sys.modules[module], agent)]) as app:
+            run = await app.start(getattr(sys.modules[module], agent)(*arguments), id=run_id)
+            await eventually(lambda: is_parked(run))
+
+    async def is_parked(run: Any) -> bool:
+        return bool(await run.status() == "in_doubt")
+
+    asyncio.run(main())
 
 
 def start(url: str, agent: str, *, folder: Path, run_id: str = "r", fault: str = "", arguments: Any = ("go",)) -> Any:

@@ -10,7 +10,7 @@ import json
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +38,7 @@ class Storm:
     in_doubt: int = 0
     asked: int = 0  #: how many requests models were sent
     needed: int = 0  #: how many had to be
+    under_way: int = 0  #: how many had no record yet when their process was killed
 
 
 def live(url: str, module: str, agent: str, names: Sequence[str], told: str) -> None:
@@ -75,7 +76,9 @@ def storm(
     while not rounds or found.kills < kills:
         rounds += 1
         names, told = [f"{agent}.{rounds}.{n}" for n in range(AT_ONCE)], folder / f"results{rounds}.json"
+        recorded: Mapping[str, int] = dict.fromkeys(names, 0)
         while not told.exists():
+            before = len(notes(folder))
             process = server.start(
                 live, imports=[module], log=folder / "log.txt", env=env,
                 url=url, module=module, agent=agent, names=names, told=str(told),
@@ -90,6 +93,9 @@ def storm(
                 process.kill()
                 found.kills += process.code == -9
             assert process.code == -9 or told.exists(), (folder / "log.txt").read_text()[-4000:]
+            asked = [line for line in notes(folder)[before:] if line.startswith("model")]
+            found.under_way += _check_asked(asked, recorded, now := asyncio.run(_recorded(url, names)))
+            recorded = now
         assert json.loads(told.read_text()) == {name: end(name) for name in names}
         found.letters += sum(len(all_letters(name)) for name in names)
         wanted = [f"mail {letter}" for name in names for letter in all_letters(name)]
@@ -98,6 +104,34 @@ def storm(
     requests = Counter(line for line in notes(folder) if line.startswith("model"))
     found.asked, found.needed = requests.total(), len(requests)
     return found
+
+
+async def _recorded(url: str, names: Sequence[str]) -> dict[str, int]:
+    """How many answers of models each run has: all else that these agents do is an effect."""
+    async with hf.connect(url) as app:
+        known = {info.id for info in await app.runs(limit=1_000)}
+        return {name: await _answers(app.get(name)) if name in known else 0 for name in names}
+
+
+async def _answers(run: hf.Run[Any]) -> int:
+    return sum(each.kind == "step" and each.status == "done" for each in await run.history())
+
+
+def _check_asked(asked: Sequence[str], before: Mapping[str, int], now: Mapping[str, int]) -> int:
+    """What one life has asked models, and what it found and left in the journal; how many requests it left under way.
+
+    Nothing that has a record is asked again, nothing is asked twice, and of each run one request at most, the latest,
+    has none: what is paid twice is what was under way when a process was killed.
+    """
+    turns: dict[str, list[int]] = defaultdict(list)
+    for line in asked:
+        _, name, turn = line.split()
+        turns[name].append(int(turn))
+    for name, found in turns.items():
+        first = before[name] + 1
+        assert found == list(range(first, first + len(found))), f"{name} had {first - 1} answers, and asked {found}"
+        assert found[-1] - now[name] in (0, 1), f"{name} asked {found}, and has {now[name]} answers"
+    return sum(found[-1] - now[name] for name, found in turns.items())
 
 
 def _check(wanted: list[str], done: list[str]) -> None:

@@ -12,40 +12,31 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.model_server import ModelServer, Turn
+from holdfast.testing.model_server import ModelServer
 from holdfast.testing.processes import environment
 from tests.ext import renames
+from tests.ext.adapters import ADAPTERS, WORDS, Adapter
 from tests.ext.letters import letters
 from tests.ext.living import notes
 from tests.forkserver import ForkServer
-
-ALLOWED = {"decisions": [{"type": "approve"}] * 2}
-#: The packages whose coroutines get other names, the agent, what it is answered.
-ASKING = [
-    (["pydantic_ai", "pydantic_graph"], "pydantic_bots", "refunds", True),
-    (["langgraph"], "graph_bots", "post", True),
-    (["langchain", "langgraph"], "graph_bots", "write_if_allowed", ALLOWED),
-    (["agents"], "openai_bots", "refunds", True),
-    (["mcp", "anyio"], "mcp_bots", "write_if_allowed", True),
-]
 
 pytestmark = pytest.mark.prove
 
 
 @pytest.fixture
 def env(folder: Path) -> Iterator[dict[str, str]]:
-    with ModelServer([Turn(say="one two three")]) as server:
+    with ModelServer(WORDS) as server:
         yield {"MODEL_URL": server.url, "HOLDFAST_TEST_FOLDER": str(folder)}
         assert len(server.requests) in (0, renames.RUNS)
 
 
-@pytest.mark.parametrize(("packages", "module", "agent", "answer"), ASKING, ids=[each[0][0] for each in ASKING])
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=[each.name for each in ADAPTERS])
 def test_a_hundred_runs_that_wait_go_on_when_all_coroutines_of_the_framework_have_other_names(
-    url: str, folder: Path, env: dict[str, str], forkserver: ForkServer,
-    packages: list[str], module: str, agent: str, answer: Any,
-) -> None:  # fmt: skip
-    pytest.importorskip(packages[0], reason=f"{packages[0]} is not installed")
-    where: dict[str, Any] = {"url": url, "module": f"tests.ext.{module}", "agent": agent, "packages": packages}
+    url: str, folder: Path, env: dict[str, str], forkserver: ForkServer, adapter: Adapter
+) -> None:
+    pytest.importorskip(adapter.name, reason=f"{adapter.name} is not installed")
+    module, agent = adapter.module, adapter.asks
+    where: dict[str, Any] = {"url": url, "module": f"tests.ext.{module}", "agent": agent, "packages": adapter.packages}
 
     def live(fn: Any, told: str, **more: Any) -> Any:
         path = folder / told
@@ -57,7 +48,7 @@ def test_a_hundred_runs_that_wait_go_on_when_all_coroutines_of_the_framework_hav
 
     assert live(renames.wait_asked, "asked.json") > 20
     before = Counter(line for line in notes(folder) if line.startswith("model"))
-    found = live(renames.go_on, "found.json", answer=answer)
+    found = live(renames.go_on, "found.json", answer=adapter.answer)
     after = Counter(line for line in notes(folder) if line.startswith("model"))
     assert [each for each in before if after[each] != before[each]] == [], "a request was sent a second time"
     assert [key for key in found["keys"] if "old_" in key or "new_" in key] == []
