@@ -302,7 +302,7 @@ async def measured(name: str, sort: str, *, turns: int, repeat: int, profile: bo
                 took.append(time.process_time() - began)
     if profile:
         profiler.disable()
-        pstats.Stats(profiler, stream=sys.stderr).sort_stats("cumulative").print_stats(70)
+        pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(40)
     return min(took[1:])
 
 
@@ -324,13 +324,13 @@ def main() -> None:
     for name in given.names or FRAMEWORKS:
         found = {}
         for sort in ("bare", "durable"):
-            command = [sys.executable, __file__, name, "--sort", sort, *sys.argv[1:]]
-            command = [each for each in command if each == name or each not in given.names]
+            command = [sys.executable, __file__, name, "--sort", sort]
+            command += ["--turns", str(given.turns), "--repeat", str(given.repeat), *["--profile"][: given.profile]]
             said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             found[sort] = float(said.split()[-1]) * 1000 / given.turns
         more = found["durable"] - found["bare"]
-        ratio = found["durable"] / found["bare"]
-        print(f"{name:14} bare {found['bare']:7.3f}  durable {found['durable']:7.3f}  {ratio:6.2f} x  {more:+.3f}")
+        ratio = f"{found['durable'] / found['bare']:6.2f} x" if found["bare"] > 0.01 else ""
+        print(f"{name:14} bare {found['bare']:7.3f}  durable {found['durable']:7.3f}  {more:+.3f}  {ratio}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -338,34 +337,6 @@ def test_a_key_is_given_once_and_answering_again_needs_one(file: str) -> None:
             first, second = await (await app.start(agent(), id="r")).result(timeout=30)
             assert "a second time" in first
             assert "needs key=" in second
-
-    asyncio.run(main())
-
-
-def test_the_body_of_a_call_is_let_go_of_when_the_call_is_over(file: str) -> None:
-    class Heavy:
-        """What a closure holds."""
-
-    gone: list[weakref.ref[Heavy]] = []
-    op = ext.Operation("op", "effect", returns=int)
-
-    async def make(number: int) -> int:
-        heavy = Heavy()
-        gone.append(weakref.ref(heavy))
-
-        async def body() -> int:
-            return number if heavy is not None else 0
-
-        return await op(body, shown={"number": number})
-
-    @hf.agent
-    async def agent() -> int:
-        total = sum([await make(number) for number in range(20)])
-        return total if not [each for each in gone if each() is not None] else -1
-
-    async def main() -> None:
-        async with hf.connect(file, agents=[agent]) as app:
-            assert await (await app.start(agent(), id="r")).result(timeout=30) == 190
 
     asyncio.run(main())
 
