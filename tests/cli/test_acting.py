@@ -187,3 +187,38 @@ def test_runs_are_listed_by_queue_with_what_they_wait_for(hf: Commands) -> None:
     shown = hf.on_terminal("runs").out
     assert "1 needs you (holdfast questions)" in shown
     assert "asks: Sure?" in hf.on_terminal("show", "two").out
+
+
+TWO = """
+import asyncio
+import os
+
+import holdfast as hf
+
+@hf.effect(settle=0)
+async def mail(to: str) -> str:
+    begun.append(to)
+    while len(begun) < 2:
+        await asyncio.sleep(0.001)
+    os.kill(os.getpid(), 9)
+
+begun = []
+
+@hf.agent
+async def both() -> list[str]:
+    return list(await asyncio.gather(mail("ada"), mail("bo")))
+"""
+
+
+def test_of_two_calls_in_doubt_each_is_settled_though_the_first_has_woken_the_run(hf: Commands) -> None:
+    (hf.folder / "two.py").write_text(TWO)
+    assert hf("run", "two.py", "--id", "r").code == -9
+    assert hf("resume", "r", "two.py").code == 8
+    keys = [each["key"] for each in hf("in-doubt", "r", "--json").json["items"]]
+    assert len(keys) == 2
+    for key in keys:
+        ended = hf("resolve", "r", key, "--happened", f'"sent {key[-1]}"', "--yes")
+        assert ended.code == 0, ended.err
+    ended = hf("resolve", "r", keys[0], "--happened", '"again"', "--yes")
+    assert "somebody settled" in ended.err
+    assert hf("resume", "r", "two.py").code == 0

@@ -42,9 +42,12 @@ class DoubtInfo(Facts):
     cause: str
 
 
-def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
-    """The effects that a person must settle: somebody was asked, or the code no longer makes the call."""
-    if not _may_doubt(row):
+def in_doubt_of(row: RunRow, records: Sequence[Record], *, is_woken: bool = False) -> list[DoubtInfo]:
+    """The effects that a person must settle: somebody was asked, or the code no longer makes the call.
+
+    `is_woken`: also of a run that a verdict may have woken; whoever takes it up asks anew.
+    """
+    if not _may_doubt(row, is_woken=is_woken):
         return []
     found = []
     for entry in Replay(records, turn=row.turn, code="").entries.values():
@@ -57,9 +60,8 @@ def in_doubt_of(row: RunRow, records: Sequence[Record]) -> list[DoubtInfo]:
     return found
 
 
-def _may_doubt(row: RunRow) -> bool:
-    """A verdict may have woken a run that is queued; whoever takes it up asks anew."""
-    return not row.status.is_final and row.status is not Status.queued
+def _may_doubt(row: RunRow, *, is_woken: bool) -> bool:
+    return not row.status.is_final and (is_woken or row.status is not Status.queued)
 
 
 def _cause(effect: Mapping[str, Any]) -> str:
@@ -99,14 +101,14 @@ async def all_doubts(store: Store) -> list[tuple[RunRow, DoubtInfo]]:
     return [(row, doubt) async for row in _runs_in_doubt(store) for doubt in await doubts_of(store, row.id)]
 
 
-async def doubts_of(store: Store, run_id: RunId) -> list[DoubtInfo]:
+async def doubts_of(store: Store, run_id: RunId, *, is_woken: bool = False) -> list[DoubtInfo]:
     """The effects of a run that a person must settle; none if there is no such run (any more)."""
     row = await store.run(run_id)
-    if row is None or not _may_doubt(row):
+    if row is None or not _may_doubt(row, is_woken=is_woken):
         return []
     if row.cut is not None and (loaded := await store.load_many([run_id])):
         now, records = loaded[0].row, loaded[0].records  # nothing is open in the turns before
-        found = in_doubt_of(now, records)
+        found = in_doubt_of(now, records, is_woken=is_woken)
         return [
             replace(each, args=await stored_text(store, run_id, each.args) if each.args else None) for each in found
         ]
@@ -114,7 +116,7 @@ async def doubts_of(store: Store, run_id: RunId) -> list[DoubtInfo]:
     if outline is None:
         return []
     records = [_told(record) for record in outline.records]
-    found = in_doubt_of(outline.row, records)
+    found = in_doubt_of(outline.row, records, is_woken=is_woken)
     return [replace(doubt, args=await _args(store, run_id, outline.records, key=doubt.key)) for doubt in found]
 
 

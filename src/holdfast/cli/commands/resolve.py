@@ -20,6 +20,7 @@ from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, folded, to_json
 from holdfast.codec import coder_for, encode_error
 from holdfast.errors import AlreadySettled, StepError
+from holdfast.history.doubts import doubts_of
 from holdfast.history.lookup import find, row_of
 from holdfast.journal.pages import source_of
 from holdfast.model import RunId
@@ -95,9 +96,10 @@ def _verdict(happened: str | None, not_happened: bool, message: str | None) -> t
 
 async def _choose(store: Store, run_id: str, key: str | None) -> tuple[str, int]:
     """The call that is meant, and which attempt of it is in doubt."""
+    if key is not None:  # the run may be awake already, since another of its calls was settled
+        known = await doubts_of(store, RunId(run_id), is_woken=True)
+        return key, next((info.attempt for info in known if info.key == key), 0)
     doubts, more = await find_doubts(store, run_id)
-    if key is not None:
-        return key, next((doubt.info.attempt for doubt in doubts if doubt.info.key == key), 0)
     if not doubts:
         raise AlreadySettled(f"Run {run_id} has nothing in doubt (any more); nothing was changed.{more}")
     if len(doubts) > 1:
