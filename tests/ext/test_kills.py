@@ -126,5 +126,5 @@ def test_a_person_settles_calls_in_doubt_with_what_their_tools_return(
         assert settled.code == 0, settled.err
     assert lives.live(here) == end(NAME)
     assert effects(here) == Counter(f"mail {letter}" for letter in all_letters(NAME))
-    shown = holdfast("show", here.name, HOLDFAST_URL=url, COLUMNS="100").out
+    shown = holdfast.on_terminal("show", here.name, columns=100, HOLDFAST_URL=url).out
     assert max(map(len, shown.splitlines())) <= 100
