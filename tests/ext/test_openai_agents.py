@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.errors import RunBlocked
+from holdfast.errors import RunBlocked, UsageError
 
 pytest.importorskip("agents", reason="openai-agents is not installed: pip install 'holdfast[openai-agents]'")
 
 from agents import Runner
 
-from holdfast.ext.openai_agents import durable
+from holdfast.ext.openai_agents import durable, durable_tool
 from tests.eventually import eventually
 from tests.ext import openai_bots as bots
 from tests.ext.living import END, check, lived, notes, stormed
@@ -154,3 +154,11 @@ def test_tools_of_mcp_servers_are_not_called_again_on_replay(url: str, folder: P
     assert all(key.startswith("served:1/1/mail/key:") for key in keys)
     assert asyncio.run(then()) == "2 sent"
     assert notes(folder) == ["mail 1a", "mail 1a"]
+
+
+def test_what_is_no_agent_and_no_tool_is_refused_where_it_is_given() -> None:
+    wrong: Any = bots.post
+    with pytest.raises(UsageError, match="takes an Agent of the OpenAI Agents SDK"):
+        durable(wrong)
+    with pytest.raises(UsageError, match="what @function_tool made"):
+        durable_tool(wrong)

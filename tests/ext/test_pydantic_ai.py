@@ -14,7 +14,7 @@ pytest.importorskip("pydantic_ai", reason="pydantic-ai-slim is not installed: pi
 
 from pydantic_ai.models.test import TestModel
 
-from holdfast.ext.pydantic_ai import Durability
+from holdfast.ext.pydantic_ai import Durability, durable
 from tests.eventually import eventually
 from tests.ext import pydantic_bots as bots
 from tests.ext.living import END, check, lived, notes, stormed
@@ -115,3 +115,9 @@ def test_a_model_that_streams_is_recorded_as_one_that_does_not(url: str) -> None
             assert await app.get("r").result(timeout=60) == "one two"
 
     asyncio.run(main())
+
+
+def test_what_is_no_agent_is_refused_where_it_is_given() -> None:
+    wrong: Any = bots.post
+    with pytest.raises(hf.UsageError, match="takes an Agent of Pydantic AI"):
+        durable(wrong)

@@ -126,6 +126,8 @@ def durable_tool(tool: FunctionTool, *, kind: str = "effect", **options: Any) ->
 
     Example: `mail = durable_tool(mail, raises=(Refused,), verify=find_sent)`
     """
+    if not isinstance(tool, FunctionTool):
+        raise hf.UsageError(f"durable_tool() takes what @function_tool made of a function; got {tool!r}.")
     found = getattr(tool.on_invoke_tool, _MARK, None)
     if found is not None:
         raise hf.UsageError(f"The tool {tool.name} is durable already: say how before its agent runs, and once.")
@@ -278,6 +280,8 @@ def durable(agent: Agent[Any], *, name: str | None = None, **options: Any) -> hf
 
     Example: `bot = durable(agent); hf.run(bot("go"), id="case-7")`
     """
+    if not isinstance(agent, Agent):
+        raise hf.UsageError(f"durable() takes an Agent of the OpenAI Agents SDK; got {agent!r}.")
 
     async def drive(input: str) -> Any:
         return (await run(agent, input, **options)).final_output

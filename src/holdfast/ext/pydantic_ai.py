@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.capabilities.abstract import CapabilityOrdering
 from pydantic_ai.durable_exec import conversation_id_from_run_id
@@ -218,6 +219,8 @@ def durable(
 
     Example: `bot = durable(agent); hf.run(bot("go"), id="case-7")`
     """
+    if not isinstance(agent, AbstractAgent):
+        raise hf.UsageError(f"durable() takes an Agent of Pydantic AI; got {agent!r}.")
     capability = Durability(**options)
 
     async def run(
