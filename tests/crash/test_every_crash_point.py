@@ -171,6 +171,8 @@ def test_a_run_in_a_store_with_others_survives_as_well(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     survival = assert_survives(agents.sequence(1), url=url, points=["effect.*"], check=once("post", 0))
     assert survival.kills >= 4
+    survival = assert_survives(agents.sequence(1), url=url, points=["effect.after_body"], check=once("post", 0))
+    assert survival.kills >= 1, "the runs of another sweep are not taken for its own"
 
 
 def test_an_agent_killed_on_postgresql_comes_to_the_same_end(postgres_url: str) -> None:

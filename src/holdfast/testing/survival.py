@@ -29,6 +29,7 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.clock import monotonic_us
+from holdfast.base.ids import new_uuid
 from holdfast.codec import decode_error
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import Kind, Record, RunRow, Status, reasons
@@ -237,6 +238,7 @@ class _Sweep:
         self.lived = 0  #: lives that were to be killed
         self._begun = 0
         self._wanted = 1
+        self._mark = new_uuid().hex[:8]  #: of its runs, in a store that other sweeps may know
 
     def close(self) -> None:
         if sys.stderr.isatty():
@@ -366,7 +368,7 @@ class _Sweep:
         env = {VARIABLE: str(folder / "ledger.jsonl"), FOLDER: str(folder)}
         if self._setup is not None:
             env |= self._setup(folder) or {}
-        run_id = _RUN_ID if self._url is None else f"{_RUN_ID}-{os.getpid()}-{number}"
+        run_id = _RUN_ID if self._url is None else f"{_RUN_ID}-{self._mark}-{number}"
         url = self._url or f"sqlite:///{folder / 'store.db'}"
         if self._expected is None:
             self._expected_id = run_id
