@@ -257,6 +257,20 @@ def test_a_receipt_counts_what_was_replayed_executed_and_saved() -> None:
     assert (first.code_changed, second.code_changed) == (False, True)
 
 
+def test_what_a_thread_or_the_plan_answered_counts_whether_its_process_could_sum_up_or_not() -> None:
+    """Of what is ours, a body is executed of what is said in a thread alone."""
+    own = ("hf:plan#1", "hf.artifact#1", "hf.thread.recent#1", "hf.now#1", "hf.timeout#1", "hf.workspace#1")
+    journal = Journal().created().add(Kind.intent, "hf.thread.append#1", payload={})
+    journal.add(Kind.done, "hf.thread.append#1")
+    for key in own:
+        journal.add(Kind.done, key)
+    journal.claimed("w_2", lost="w_1").add(Kind.intent, "hf.thread.append#2", payload={})
+    for key in ("hf.thread.append#2", "hf:plan#2", "hf.artifact#2", "a#1"):
+        journal.add(Kind.done, key)
+    (receipt,) = receipts_of(row(epoch=2), journal.records)
+    assert (receipt.replayed, receipt.executed) == (4, 2)
+
+
 def test_what_a_retry_does_again_is_not_replayed() -> None:
     journal = Journal().created().add(Kind.done, "a#1").add(Kind.failed, "b#1", payload={"type": "E", "message": ""})
     journal.add(Kind.finished, name="failed", payload={"type": "E", "message": ""}).claimed("w_2")

@@ -60,6 +60,8 @@ def test_artifacts_are_listed_saved_and_told_to_be_damaged(
         ended = hf("artifacts", "made", *arguments)
         assert ended.code == USAGE, ended
     assert hf("artifacts", "nobody").code == NOT_FOUND
+    nowhere = hf("artifacts", "made", "reports/one.md", "--save", "no/folder/one.md")
+    assert nowhere.err.endswith("No such file or directory: 'no/folder/one.md'\n"), nowhere
 
     connection = apsw.Connection(str(tmp_path / ".holdfast/holdfast.db"))
     connection.execute("UPDATE chunks SET data = CAST(data || 'x' AS BLOB) WHERE data = CAST('tides' AS BLOB)")

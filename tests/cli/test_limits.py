@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 from tests.cli.commands import Commands
 
@@ -34,6 +35,11 @@ async def works() -> list[str]:
     return [item.text for item in todo.items]
 
 @hf.agent
+async def asks() -> None:
+    await hf.plan(["fix the bug"])
+    await hf.ask("go on?")
+
+@hf.agent
 async def plain() -> int:
     return await think(1)
 """
@@ -56,8 +62,10 @@ def test_a_run_is_planned_cut_off_changed_and_paid_for(hf: Commands) -> None:
     broken = hf("plan", "w", "--edit", EDITOR=f"{sys.executable} break.py")
     assert broken.code == 2
     assert re.search(r"there is no item 9\..* Nothing was sent; your text is in \S+\.md", broken.err), broken.err
-    same = hf("plan", "w", "--edit", EDITOR="true")
-    assert (same.code, same.out) == (0, "Nothing was changed.\n")
+    for nothing in ("true", "truncate -s 0"):  # left as it was; emptied
+        same = hf("plan", "w", "--edit", EDITOR=nothing)
+        assert (same.code, same.out) == (0, "Nothing was changed.\n")
+    assert hf("plan", "w", "--note", "why").code == 2
     sent = hf("plan", "w", "--edit", "--by", "ann", "--json", EDITOR=f"{sys.executable} edit.py")
     assert [op["op"] for op in sent.json["ops"]] == ["add", "rewrite"]
     assert hf("plan", "w").err == "With changes by ann that the run has not taken yet.\n"
@@ -72,6 +80,7 @@ def test_a_run_is_planned_cut_off_changed_and_paid_for(hf: Commands) -> None:
 
     for wrong, said in (
         ("cost", "takes a number; got ''"),
+        ("tokens=1.5", "takes a whole number; got '1.5'"),
         ("money=5", "takes tokens, cost or steps, each once"),
         ("cost=5,cost=6", "each once"),
         ("cost=-5", "is not negative"),
@@ -92,14 +101,35 @@ def test_a_run_is_planned_cut_off_changed_and_paid_for(hf: Commands) -> None:
     assert (found["run"], first["lost"] is not None, first["woken"]) == ("w", True, False)
     assert first["gap"][0]["was"] == "missing"
     assert {"what": "model of think", "was": "m-1", "now": "m-2"} in first["versions"]
+    assert first["in_doubt"] == [{"key": "publish#2", "verdict": "retry", "by": "on_doubt"}]
     assert first["saved_cost"] == 1.0
     lines = [line.split("\t") for line in hf("receipt", "w").out.splitlines()]
-    assert {line[2] for line in lines} >= {"down", "calls", "saved", "version", "changed"}
+    assert {line[2] for line in lines} >= {"down", "calls", "in doubt", "saved", "version", "changed"}
+    assert [line[3] for line in lines if line[2] == "in doubt"] == ["publish#2: done again, says its rule"]
     table = hf.on_terminal("receipt", "w").out
     assert "spec: missing → 3 bytes, sha256" in table
     assert "1 thing changed outside (holdfast receipt RUN)" in hf.on_terminal("show", "w").out.replace(
         "\n", " "
     ).replace("  ", " ")
+
+
+def test_what_is_written_into_a_plan_is_kept_when_its_run_ends_meanwhile(hf: Commands) -> None:
+    (hf.folder / "works.py").write_text(PROGRAM)
+    cancel = "import subprocess\nsubprocess.run([sys.executable, '-m', 'holdfast', 'cancel', 'w'], check=True)\n"
+    (hf.folder / "edit.py").write_text(EDIT.replace(" 2:", " 1:") + cancel)
+    assert hf("run", "works.py:asks", "--id", "w").code == 7
+    late = hf("plan", "w", "--edit", EDITOR=f"{sys.executable} edit.py")
+    assert late.code == 5, late
+    kept = re.search(r"Nothing was sent; your text is in (\S+\.md)", late.err)
+    assert kept, late
+    try:
+        assert "talk to Ann" in Path(kept[1]).read_text()
+    finally:
+        Path(kept[1]).unlink()
+    (hf.folder / "edit.py").write_text("raise SystemExit('nobody is asked to write')")
+    again = hf("plan", "w", "--edit", EDITOR=f"{sys.executable} edit.py")
+    assert again.code == 5, again
+    assert "Run w is cancelled; its plan is not changed any more." in again.err
 
 
 def test_what_is_not_there_is_told(hf: Commands) -> None:

@@ -93,3 +93,4 @@ def test_a_thread_is_printed_with_its_numbers(hf: Commands) -> None:
     assert "the\\x1b[31m sea" in shown
     nothing = hf("thread", "other")
     assert (nothing.code, "Nothing was said" in nothing.err) == (3, True)
+    assert "That is a run; its thread is 'chat'." in hf("thread", "one").err

@@ -89,11 +89,19 @@ def settlement_text(note: Mapping[str, Any]) -> str:
     cause = (note.get("evidence") or {}).get("cause", "unknown")
     verdict, by = str(note.get("verdict")), str(note.get("by"))
     given = note.get("given") or {}
-    who = {"person": given.get("actor") or "a person", "on_doubt": "its rule"}.get(by, by)
+    said = f"in doubt ({cause}) → {ruling_text({'verdict': verdict, 'by': by, 'actor': given.get('actor')})}"
     if verdict == "refused":
-        return f"in doubt ({cause}) → the result that {who} gave does not fit"
-    said = f"in doubt ({cause}) → {_VERDICTS.get(verdict, verdict)}, says {who}"
+        return said
     return f"{said}: {given['note']}" if given.get("note") else said
+
+
+def ruling_text(ruling: Mapping[str, Any]) -> str:
+    """Of what a receipt says of it: `it happened, says verify`."""
+    verdict, by = str(ruling.get("verdict")), str(ruling.get("by"))
+    who = {"person": ruling.get("actor") or "a person", "on_doubt": "its rule"}.get(by, by)
+    if verdict == "refused":
+        return f"the result that {who} gave does not fit"
+    return f"{_VERDICTS.get(verdict, verdict)}, says {who}"
 
 
 async def all_doubts(store: Store) -> list[tuple[RunRow, DoubtInfo]]:

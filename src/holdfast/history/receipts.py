@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.base.clock import as_time
 from holdfast.base.data import data
-from holdfast.history.calls import OWN_PREFIX
+from holdfast.history.calls import OWN_PREFIX, WAIT_PREFIX
 from holdfast.history.facts import Facts, note_of, superseded_in
 from holdfast.history.spending import Models, Spent, Sums, used_in
 from holdfast.history.words import amount, count, duration
@@ -32,7 +32,7 @@ class Receipt(Facts):
     down_s: float
     replayed: int
     executed: int
-    in_doubt: list[dict[str, Any]]  #: {"key", "verdict", "by"}, settled by this execution
+    in_doubt: list[dict[str, Any]]  #: {"key", "verdict", "by"}, and "actor" if a person settled it: in this execution
     saved_s: float
     saved_input_tokens: int
     saved_output_tokens: int
@@ -142,6 +142,7 @@ class _TakenUp:
         self._counted: dict[str, Any] | None = None  # what it said itself
         self._settled: list[tuple[str, dict[str, Any]]] = []
         self._landed: set[str] = set()
+        self._acted: set[str] = set()  # effects that were begun
         self._guarded: list[dict[str, Any]] = []
         self._unknown: list[str] = []
         self._executed = 0
@@ -169,8 +170,14 @@ class _TakenUp:
                     self._unknown += note_of(record).get("unknown", [])
                 case _:
                     pass
-        elif _is_answer(record) and record.key not in self._landed and not record.name.startswith("hf:"):
+        elif record.kind == Kind.intent:
+            self._acted.add(record.key)
+        elif _is_answer(record) and record.key not in self._landed and self._has_body(record):
             self._executed += 1
+
+    def _has_body(self, record: Record) -> bool:
+        """Is it that of a step or an effect? What is said in a thread is one."""
+        return record.key in self._acted or not record.name.startswith((WAIT_PREFIX, OWN_PREFIX))
 
     def receipt(self) -> Receipt:
         """All of it. What it had no answers to give for, or died before it could sum up, it can have been spared."""
@@ -185,7 +192,6 @@ class _TakenUp:
             "cost": spared.cost,
         }
         accepted = next((each["accepted"] for each in self._guarded if each.get("accepted")), None)
-        settled = [{"key": key, "verdict": said.get("verdict"), "by": said.get("by")} for key, said in self._settled]
         return Receipt(
             at=as_time(claim.at),
             worker=claim.name,
@@ -195,7 +201,7 @@ class _TakenUp:
             down_s=downtime_s(self._before, claim),
             replayed=int(counted["replayed"]),
             executed=int(counted["executed"]),
-            in_doubt=settled,
+            in_doubt=[_ruling(key, said) for key, said in self._settled],
             code_changed=note.get("code") != former.get("code"),
             versions=[*_versions(former, note), *_models(self._was, self._now.used())],
             gap=[_gap(change) for each in self._guarded for change in each.get("changes", [])],
@@ -210,6 +216,11 @@ class _TakenUp:
         )
 
 
+def _ruling(key: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    actor = (said.get("given") or {}).get("actor")
+    return {"key": key, "verdict": said.get("verdict"), "by": said.get("by")} | ({"actor": actor} if actor else {})
+
+
 def _gap(said: Mapping[str, Any]) -> dict[str, Any]:
     change = read_change(said)
     return {
@@ -221,6 +232,8 @@ def _gap(said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+#: Values and blocks: they have a place among the calls, and nothing is answered or executed of them.
+_NO_CALLS = frozenset({"hf.now", "hf.race", "hf.timeout", "hf.saga", "hf.workspace"})
 _VERSIONS = {"code": "code", "python": "Python", "holdfast": "Holdfast"}
 
 
@@ -242,8 +255,8 @@ def _models(was: Mapping[str, str], now: Mapping[str, str]) -> list[dict[str, An
 
 
 def _is_answer(record: Record) -> bool:
-    """Is it the outcome of a call that the agent's author wrote, and did the agent get to see it?"""
-    return record.kind in OUTCOMES and record.kind != Kind.cancelled and not record.name.startswith(OWN_PREFIX)
+    """Is it the outcome of a call, and did the agent get to see it?"""
+    return record.kind in OUTCOMES and record.kind != Kind.cancelled and record.name not in _NO_CALLS
 
 
 def downtime_s(before: Record, claim: Record) -> float:

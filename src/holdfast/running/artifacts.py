@@ -147,7 +147,11 @@ def _begin(target: Path, name: str) -> tuple[Path, BinaryIO]:
     """Where it goes, and a new file next to that, under another name."""
     if target.is_dir() and not target.is_symlink():
         target = target / name.rpartition("/")[2]
-    return target, open(target.with_name(f".{target.name[:80]}.{new_uuid().hex}"), "xb")
+    try:
+        return target, open(target.with_name(f".{target.name[:80]}.{new_uuid().hex}"), "xb")
+    except OSError as error:
+        error.filename = str(target)  # the name that the caller knows
+        raise
 
 
 def _end(stream: BinaryIO, target: Path) -> None:

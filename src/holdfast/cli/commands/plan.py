@@ -10,15 +10,16 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.acting import actor_options
 from holdfast.cli.clients import with_app
-from holdfast.cli.failure import NOT_FOUND, OK, USAGE, Failure
+from holdfast.cli.failure import CONFLICT, NOT_FOUND, OK, USAGE, Failure, code_of
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, to_json
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, RunFinished, UsageError
 from holdfast.history.lookup import find
 from holdfast.history.plans import PlanInfo, changes_in, plan_of, todo_text
 from holdfast.history.words import count
-from holdfast.model import RunId
+from holdfast.model import RunId, Status
+from holdfast.model.plans import Op
 from holdfast.store.contract import Store
 
 _HELP = (
@@ -41,14 +42,19 @@ def plan_command(setup: Setup, run: str, edit: bool, note: str, by: str | None) 
     holdfast plan issue-7 --edit
     """
 
-    async def read(store: Store) -> tuple[RunId, PlanInfo | None]:
-        run_id = (await find(store, run)).id
-        return run_id, await plan_of(store, run_id)
+    if note and not edit:
+        raise Failure("--note is for --edit.", USAGE)
 
-    run_id, plan = with_store(setup, read)
+    async def read(store: Store) -> tuple[RunId, Status, PlanInfo | None]:
+        row = await find(store, run)
+        return row.id, row.status, await plan_of(store, row.id)
+
+    run_id, status, plan = with_store(setup, read)
     if plan is None:
         raise Failure(f"Run {run_id} has no plan: its agent has not called hf.plan() yet.", NOT_FOUND)
     if edit:
+        if status.is_final:
+            raise Failure(f"Run {run_id} is {status}; its plan is not changed any more.", CONFLICT)
         return _edit(setup, run_id, plan, note=note, by=by)
     if setup.is_json:
         print(to_json({"run": run_id, **plan.as_dict()}))
@@ -69,19 +75,21 @@ def _tell(plan: PlanInfo) -> None:
 def _edit(setup: Setup, run_id: RunId, plan: PlanInfo, *, note: str, by: str | None) -> int:
     shown = todo_text(run_id, plan.items) + _HELP
     edited = click.edit(shown, extension=".md")
+    if edited is not None and not edited.strip():
+        edited = None  # whoever empties the file gives up, as elsewhere, and does not mean to drop everything
+    number, ops = 0, list[Op]()
+
+    async def send(app: Holdfast) -> int:
+        return await app._commanded.change_plan(run_id, ops, by=by, note=note)
+
     try:
-        ops = [] if edited is None else changes_in(plan.items, edited)
-    except UsageError as error:
+        ops += [] if edited is None else changes_in(plan.items, edited)
+        number = with_app(setup, send) if ops else 0
+    except (HoldfastError, Failure) as error:  # what was written by hand is not lost with the run's end
         with tempfile.NamedTemporaryFile("w", suffix=".md", prefix="todo-", delete=False, encoding="utf-8") as file:
             file.write(edited or "")
-        raise Failure(f"{error} Nothing was sent; your text is in {file.name}.", USAGE) from error
-    number = 0
-    if ops:
-
-        async def send(app: Holdfast) -> int:
-            return await app._commanded.change_plan(run_id, ops, by=by, note=note)
-
-        number = with_app(setup, send)
+        sent = "Nothing was sent; your" if isinstance(error, UsageError | RunFinished) else "Your"
+        raise Failure(f"{error} {sent} text is in {file.name}.", code_of(error)) from error
     if setup.is_json:
         print(to_json({"run": run_id, "sent": number, "ops": list(ops)}))
     else:

@@ -8,6 +8,7 @@ from holdfast.cli.failure import OK
 from holdfast.cli.setup import Setup, command
 from holdfast.cli.stores import run_argument, with_store
 from holdfast.cli.text import clean, to_json
+from holdfast.history.doubts import ruling_text
 from holdfast.history.lookup import find
 from holdfast.history.pages import receipts_of_run
 from holdfast.history.receipts import Receipt, gap_texts, saved_text, unrecorded_text
@@ -61,7 +62,7 @@ def _lines(receipt: Receipt) -> Iterator[tuple[str, str]]:
     yield "down", ", ".join(part for part in (duration(receipt.down_s), lost, silent) if part)
     yield "calls", f"{count(receipt.replayed, 'call')} from the journal, {receipt.executed} executed"
     for doubt in receipt.in_doubt:
-        yield "in doubt", f"{doubt['key']}: {doubt['verdict']}, says {doubt['by']}"
+        yield "in doubt", f"{doubt['key']}: {ruling_text(doubt)}"
     if saved := saved_text(receipt):
         yield "saved", saved
     for each in receipt.versions:

@@ -123,7 +123,8 @@ def _budget(limits: tuple[str, ...]) -> Budget | None:
         try:
             given[name] = _LIMITS[name](amount)
         except ValueError:
-            raise Failure(f"--budget {name}= takes a number; got {amount!r}.", USAGE) from None
+            number = "number" if _LIMITS[name] is float else "whole number"
+            raise Failure(f"--budget {name}= takes a {number}; got {amount!r}.", USAGE) from None
     return Budget(**given).checked("--budget") if given else None  # type: ignore[arg-type]
 
 

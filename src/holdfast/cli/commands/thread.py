@@ -18,7 +18,7 @@ from holdfast.cli.text import clean, paint, to_json
 from holdfast.history.threads import everything
 from holdfast.history.values import plain_value
 from holdfast.history.words import clock_time, count
-from holdfast.model import Message, ThreadId
+from holdfast.model import Message, RunId, ThreadId
 from holdfast.store.contract import Store
 
 
@@ -51,7 +51,9 @@ def thread_command(setup: Setup, thread: str, since: int) -> int:
     async def read(store: Store) -> list[Message]:
         is_old = any(step.name == "threads" and step.applied_at is None for step in await store.schema())
         if is_old or await store.thread(ThreadId(thread)) is None:
-            raise Failure(f"Nothing was said in thread {thread!r} in {store.url}.", NOT_FOUND)
+            row = await store.run(RunId(thread))
+            hint = f" That is a run; its thread is {row.thread_id!r}." if row and row.thread_id != thread else ""
+            raise Failure(f"Nothing was said in thread {thread!r} in {store.url}.{hint}", NOT_FOUND)
         return [message async for message in everything(store, ThreadId(thread)) if message.number > since]
 
     messages = with_store(setup, read)
