@@ -344,6 +344,44 @@ def test_a_change_that_leaves_size_and_times_is_seen_all_the_same(
     assert not any(each.files for each in place._known.values())
 
 
+@hf.agent(name="keeper")
+async def keeps() -> str:
+    one, other = await hf.workspace("one"), await hf.workspace("other")
+    await write(other, "a")
+    await hf.receive(("go", bool))
+    return f"{one.version} {other.version}"
+
+
+@hf.agent(name="keeper")
+async def keeps_otherwise() -> str:
+    other, one = await hf.workspace("other"), await hf.workspace("one")
+    await write(other, "a")
+    await hf.receive(("go", bool))
+    return f"now {one.version} {other.version}"
+
+
+@pytest.mark.parametrize(("code", "said"), [(keeps, "0 1"), (keeps_otherwise, "now 0 1")])
+def test_a_replay_finds_a_workspace_by_its_name(code: hf.Agent[[], str], said: str, tmp_path: Path) -> None:
+    """With other code, in another order, too: nothing is noted as changed, and nothing is recorded anew."""
+
+    async def first() -> None:
+        async with hf.connect(tmp_path / "store.db", agents=[keeps]) as app:
+            run = await app.start(keeps(), id="run")
+            await eventually(lambda: is_waiting(run))
+
+    async def then() -> None:
+        async with hf.connect(tmp_path / "store.db", agents=[code]) as app:
+            run = app.get("run", code)
+            await run.send("go", True)
+            assert await run.result() == said
+            records = await app._store.records(RunId("run"))
+            assert [record.name for record in records].count("hf.workspace") == 2
+            assert "unstable" not in [record.name for record in records]
+
+    asyncio.run(first())
+    asyncio.run(then())
+
+
 @pytest.mark.prove
 def test_five_thousand_files_and_three_changes(tmp_path: Path) -> None:
     took: list[float] = []

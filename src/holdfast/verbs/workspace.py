@@ -47,9 +47,11 @@ async def workspace(name: str, *, ignore: Sequence[str] = ()) -> Workspace:
             run, run.host.store, home=workspaces_home(run.host.settings), nonce=f"{row.nonce}/{row.id}"
         )
         run.outputs.use(workspaces)
-    key, entry = place(scope, _CALL, digest(json.dumps(name)))
+    named = digest(json.dumps(name))
+    key, entry = place(scope, _CALL, named)
     if entry is None or entry.outcome is None:
-        run.journal.add(Kind.done, key, _CALL, payload=json.dumps({"name": name, "ignore": list(ignore)}))
+        kept = json.dumps({"name": name, "ignore": list(ignore)})
+        run.journal.add(Kind.done, key, _CALL, digest=named, payload=kept)
     else:
         run.ticks.at_once(entry)
     return workspaces.open(name, tuple(ignore))
