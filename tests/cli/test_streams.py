@@ -41,6 +41,17 @@ async def failing(text: str) -> None:
 @hf.agent
 async def silent() -> None:
     pass
+
+
+@hf.step
+async def log(text: str) -> None:
+    hf.stream("log").write(text)
+
+
+@hf.agent
+async def asking() -> None:
+    if await hf.ask("Shall I?"):
+        await log("all is well")
 """
 
 
@@ -75,6 +86,20 @@ def test_a_stream_is_printed_as_it_was_written(hf: Commands) -> None:
         assert refused.code == 3
         assert why in refused.err
     assert hf("stream", "one", "--offset", "-1").code == 2
+
+
+def test_who_follows_a_run_before_it_writes_gets_what_it_writes(hf: Commands) -> None:
+    (hf.folder / "tellers.py").write_text(AGENTS)
+    for run_id in ("writes", "does not"):
+        assert hf("run", "tellers.py:asking", "--id", run_id).code == 7
+    following, in_vain = hf.start("stream", "writes", "--follow"), hf.start("stream", "does not", "--follow")
+    for run_id, answer in (("writes", "yes"), ("does not", "no")):
+        assert hf("answer", run_id, answer).code == 0
+        assert hf("resume", run_id, "tellers.py").code == 0
+    assert following.communicate(timeout=60) == ("all is well", "")
+    assert following.returncode == 0
+    assert "has no stream 'output'. It has none" in in_vain.communicate(timeout=60)[1]
+    assert in_vain.returncode == 3
 
 
 def test_a_thread_is_printed_with_its_numbers(hf: Commands) -> None:

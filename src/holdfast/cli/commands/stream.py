@@ -18,10 +18,11 @@ from holdfast.cli.text import clean, to_json
 from holdfast.history.lookup import find
 from holdfast.history.streams import events, streams_of
 from holdfast.history.words import count
-from holdfast.model import StreamEvent, StreamEventKind
+from holdfast.model import RunRow, StreamEvent, StreamEventKind
 from holdfast.store.contract import Store
 
 _DEFAULT = "output"
+_SOON_S = 0.2
 
 
 def _complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -50,9 +51,9 @@ def _complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: s
 def stream_command(setup: Setup, run: str, name: str | None, follow: bool, offset: int | None) -> int:
     """Print what bodies of a run write with `hf.stream`.
 
-    NAME is a stream of the run, `output` if none is given. The text goes to stdout as it was written; that a call was
-    cut off and its text does not count is said on stderr. With --json each event is a line: number, kind, text, key,
-    attempt, at, reason. Exit code 3: the run has no such stream.
+    NAME is a stream of the run; if none is given, `output` or the only one that it has. The text goes to stdout as it
+    was written; that a call was cut off and its text does not count is said on stderr. With --json each event is a
+    line: number, kind, text, key, attempt, at, reason. Exit code 3: the run has no such stream.
 
     \b
     holdfast stream issue-7 --follow
@@ -61,11 +62,13 @@ def stream_command(setup: Setup, run: str, name: str | None, follow: bool, offse
     async def go() -> None:
         async with existing_store(setup) as store:
             row = await find(store, run)
-            known = streams_of(row)
-            wanted = name or (next(iter(known)) if len(known) == 1 else _DEFAULT)
-            if wanted not in known and (row.status.is_final or not follow):
-                there = f"It has {', '.join(sorted(known))}." if known else "It has none: none of its bodies wrote yet."
-                raise Failure(f"Run {row.id} has no stream {wanted!r}. {there}", NOT_FOUND)
+            while (wanted := _chosen(row, name)) is None and follow and not row.status.is_final:
+                await asyncio.sleep(_SOON_S)
+                row = await find(store, row.id)
+            if wanted is None:
+                known = ", ".join(sorted(streams_of(row)))
+                there = f"It has {known}." if known else "It has none: none of its bodies wrote yet."
+                raise Failure(f"Run {row.id} has no stream {name or _DEFAULT!r}. {there}", NOT_FOUND)
             async for event in events(store, row.id, wanted, offset=offset, live=follow):
                 _print(setup, event)
 
@@ -76,6 +79,15 @@ def stream_command(setup: Setup, run: str, name: str | None, follow: bool, offse
     if not setup.is_json and sys.stdout.isatty():
         print()
     return OK
+
+
+def _chosen(row: RunRow, name: str | None) -> str | None:
+    """The stream that is meant, once the run has it; the only one, if none is named."""
+    known = streams_of(row)
+    if name is None and len(known) > 1 and _DEFAULT not in known:
+        raise Failure(f"Run {row.id} has no stream {_DEFAULT!r}. It has {', '.join(sorted(known))}.", NOT_FOUND)
+    wanted = name or (next(iter(known)) if len(known) == 1 else _DEFAULT)
+    return wanted if wanted in known else None
 
 
 def _print(setup: Setup, event: StreamEvent) -> None:
