@@ -19,6 +19,7 @@ from holdfast.base.secrets import SECRETS
 from holdfast.base.telemetry import warn
 from holdfast.codec import coder_of, encode_call
 from tests.server.scene import Scene
+from tests.workers import asked, until
 
 VALUE = 'sk-"7Q\u00e4-tell-nobody'
 
@@ -107,6 +108,47 @@ def test_it_is_in_no_file_log_or_response(
     assert b"(secret)" in seen
     assert b'{"$opaque": "Secret"}' in seen.replace(b'":"', b'": "')
     assert [each for each in forms(VALUE) if each in seen] == []
+
+
+shown: list[str] = []
+
+
+@hf.step
+async def look() -> None:
+    pass
+
+
+@hf.agent
+async def planning() -> str:
+    key = hf.Secret(VALUE)
+    await hf.guard("key", lambda: f"with {key.reveal()}", on_change="block")
+    todo = await hf.plan([f"try {key.reveal()}"])
+    new = await todo.add(f"and {key.reveal()}")
+    await todo.tick(new, note=f"by {key.reveal()}")
+    shown.append(todo.prompt())
+    await hf.ask("Shall I go on?")
+    await look()  # guards are taken before it
+    return todo.prompt()
+
+
+def test_plans_and_guards_are_the_same_before_and_after_a_resume(tmp_path: Path) -> None:
+    """What is replaced where it is recorded is replaced where it is used: nothing has changed in between."""
+
+    shown.clear()
+
+    async def go() -> None:
+        async with hf.connect(tmp_path / "s.db", agents=[planning]) as app:
+            run = await app.start(planning(), id="run")
+            (question,) = await asked(run)
+            await until(run, "waiting")
+            await question.answer(True)
+            await until(run, "done", "blocked", "failed")
+            assert await run.result(timeout=60) == "- [ ] 1: try (secret)\n- [x] 2: and (secret) (by (secret))"
+            assert shown == [await run.result()] * 2
+            assert await run.receipts() == []
+
+    asyncio.run(go())
+    assert [each for each in forms(VALUE) if each in (tmp_path / "s.db").read_bytes()] == []
 
 
 def test_it_shows_nothing_of_itself() -> None:

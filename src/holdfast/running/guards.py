@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.base import faults
 from holdfast.base.data import data
+from holdfast.base.secrets import SECRETS
 from holdfast.codec import said_by
 from holdfast.errors import UsageError
 from holdfast.model import Kind, NoteKind
@@ -147,7 +148,7 @@ async def take(fingerprint: Fingerprint, limit_s: float) -> str:
         raise UsageError(f"A fingerprint is text; got {type(text).__name__}. Return a digest, a version, a date.")
     if len(text) > _LONGEST:
         raise UsageError(f"A fingerprint has at most {_LONGEST:,} characters; got {len(text):,}. Return a digest.")
-    return text
+    return SECRETS.without(text) if SECRETS.is_in(text) else text  # as it is recorded, so that the next one is the same
 
 
 def _forget(work: asyncio.Task[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base import faults
 from holdfast.base.clock import monotonic_us, now_us
+from holdfast.base.secrets import SECRETS
 from holdfast.codec import Coder, coder_for, digest
 from holdfast.errors import UsageError
 from holdfast.history.plans import prompt_text
@@ -78,7 +79,7 @@ class Plan:
 
         Example: `await todo.tick(item, note="3 tests failed")`
         """
-        await self._change({"op": "tick", "id": self._id(item), "note": note})
+        await self._change({"op": "tick", "id": self._id(item), "note": _kept(note)})
 
     async def add(self, text: str, after: PlanItem | str | int | None = None) -> PlanItem:
         """A new item, at the end or behind another one.
@@ -193,7 +194,11 @@ class PlanCall(DurableCall[Any]):
 
 
 def checked_text(text: Any, verb: str) -> str:
-    """An item's text: one line."""
+    """An item's text: one line, as it is recorded, so that a replay finds no other."""
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{verb} takes texts that are not empty; got {text!r}.")
-    return " ".join(text.split())
+    return _kept(" ".join(text.split()))
+
+
+def _kept(text: str) -> str:
+    return SECRETS.without(text) if SECRETS.is_in(text) else text
