@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import holdfast as hf
@@ -61,6 +62,21 @@ async def guarded(on_change: str) -> list[int]:
     await hf.guard("counted", counted)
     await wait_at("gate")
     return list(await asyncio.gather(think(1), think(2)))
+
+
+@hf.agent
+async def relying(kind: str, parks: bool) -> int:
+    """On one thing; then it asks, or is held in a step, and thinks."""
+    path, page = outside(), os.environ.get("HOLDFAST_TEST_PAGE", "")
+    looks: dict[str, Callable[[], str]] = {
+        "file": hf.guards.file(path / "file"),
+        "directory": hf.guards.directory(path),
+        "git": hf.guards.git(path),
+        "own": lambda: (path / "file").read_text(),
+    }
+    await hf.guard(kind, hf.guards.url(page) if kind == "url" else looks[kind], on_change="block")
+    await (hf.ask("Shall I go on?") if parks else wait_at("gate"))
+    return await think(1)
 
 
 def counted() -> str:

@@ -17,8 +17,9 @@ import holdfast as hf
 from holdfast.model import Kind, NoteKind, Record
 from holdfast.model.diagnoses import Change, change_text
 from holdfast.running.guards import Guard, look
-from holdfast.testing.ledger import VARIABLE
+from holdfast.testing.ledger import VARIABLE, Ledger
 from tests import workers
+from tests.eventually import eventually
 from tests.forkserver import ForkServer
 from tests.limits import agents
 from tests.workers import asked, seen, until
@@ -336,4 +337,51 @@ def test_a_run_that_was_killed_finds_what_changed_before_anything_new_is_execute
             assert len(looks) == len(set(looks)), "no process looked twice"
 
     with Scene(tmp_path, forkserver) as scene:
+        asyncio.run(story(scene))
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("changes", [True, False], ids=["changed", "as it was"])
+@pytest.mark.parametrize("parks", [True, False], ids=["parked", "down"])
+@pytest.mark.parametrize("kind", ["file", "directory", "git", "url", "own"])
+def test_what_changes_is_found_however_the_run_was_away(
+    kind: str, parks: bool, changes: bool, page: tuple[str, dict[str, str]], tmp_path: Path, forkserver: ForkServer
+) -> None:
+    """And what does not change is found by nobody."""
+
+    async def story(scene: Scene) -> None:
+        async with scene.client() as app:
+            run = await app.start(agents.relying(kind, parks), id="run")
+            if parks:
+                with scene.working():
+                    question = await parked(run)
+            else:
+                worker = scene.worker()
+                await eventually((tmp_path / "gate.reached").exists)
+                worker.kill()
+            if changes:
+                (tmp_path / "outside" / "file").write_text("another")
+                page[1].update(text="another")
+            (tmp_path / "gate.open").touch()
+            if parks:
+                await question.answer(True)
+            with scene.working():
+                await until(run, "blocked" if changes else "done")
+            thoughts = [line for line in Ledger(tmp_path / "ledger.jsonl").lines() if line.key == "think#1"]
+            assert bool(thoughts) != changes
+            if not changes:
+                assert [each.gap for each in await run.receipts()] == ([] if parks else [[]])
+                return
+            await run.resume(by="ann")
+            with scene.working():
+                assert await run.result(timeout=60) == 1
+            receipts = await run.receipts()
+            assert [[change["name"] for change in each.gap] for each in receipts] == [[kind], [kind]]
+            assert [(each.blocked, each.accepted_by) for each in receipts] == [(True, None), (False, "ann")]
+
+    with Scene(tmp_path, forkserver) as scene:
+        scene.env["HOLDFAST_TEST_PAGE"] = page[0]
+        git(tmp_path / "outside", "init")
+        git(tmp_path / "outside", "add", "file")
+        git(tmp_path / "outside", "commit", "-m", "one")
         asyncio.run(story(scene))
