@@ -208,6 +208,20 @@ def test_a_file_that_is_not_there_is_an_error_that_a_replay_repeats(tmp_path: Pa
     live(tmp_path, story)
 
 
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A device never ends, and to open a pipe that nobody writes to is to wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+
+    async def story(app: hf.Holdfast) -> None:
+        for path, said in ((tmp_path / "pipe", "a pipe or a device"), ("/dev/zero", "a pipe"), (tmp_path, "directory")):
+            run = await app.start(missing(str(path)))
+            with pytest.raises(hf.RunFailed, match=said):
+                await run.result(timeout=60)
+            assert files_of(await run.artifacts()) == []
+
+    live(tmp_path, story)
+
+
 def test_a_step_that_the_code_cancels_leaves_none(tmp_path: Path) -> None:
     async def story(app: hf.Holdfast) -> None:
         run = await app.start(cancelled(1))

@@ -156,7 +156,13 @@ async def works() -> list[str]:
 @hf.agent
 async def confused() -> str:
     todo = await hf.plan(["one"])
-    for act in (lambda: todo.tick(0), lambda: todo.drop("e9.1"), lambda: todo.add(" "), lambda: todo.reorder("12")):
+    for act in (
+        lambda: todo.tick(0),
+        lambda: todo.tick(1, 5),
+        lambda: todo.drop("e9.1"),
+        lambda: todo.add(" "),
+        lambda: todo.reorder("12"),
+    ):
         with pytest.raises(hf.UsageError):
             await act()
     for wrong in ("one", [1], 5):

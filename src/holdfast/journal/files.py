@@ -8,7 +8,10 @@ never more of it is in memory than a few chunks.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from functools import partial
 from hashlib import sha256
@@ -16,7 +19,7 @@ from typing import Any, BinaryIO
 
 from holdfast.base.clock import monotonic_us
 from holdfast.codec import blob_digest
-from holdfast.errors import CorruptJournal, DamagedFile, StoreCorrupt
+from holdfast.errors import CorruptJournal, DamagedFile, StoreCorrupt, UsageError
 from holdfast.model import Fence, NoteKind, RunId
 from holdfast.model.files import FileRef, FileState
 from holdfast.store.files import FileStore
@@ -28,6 +31,21 @@ _DIGEST = 32
 
 Chunks = Iterator[tuple[str, bytes]]
 Patiently = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+def opened(path: str) -> BinaryIO:
+    """A file to be stored. A pipe or a device, which may never end or never begin, is refused."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(mode):
+            raise UsageError(f"{path!r} is a pipe or a device; what is stored is a file.")
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 def chunks_of(stream: BinaryIO, done: Callable[[FileRef], None]) -> Chunks:

@@ -19,7 +19,7 @@ from holdfast.base import faults
 from holdfast.base.characters import unseen_in
 from holdfast.errors import Fenced, NotInRun, StoreError, UsageError
 from holdfast.history.artifacts import OWN_KINDS
-from holdfast.journal.files import CHUNK, Filing, chunks_of, identity_of, name_digest
+from holdfast.journal.files import CHUNK, Filing, chunks_of, identity_of, name_digest, opened
 from holdfast.model import NoteKind
 from holdfast.model.files import FileRef
 from holdfast.running.artifacts import Artifact
@@ -154,7 +154,7 @@ class _What:
         return json.dumps({name: value for name, value in plain.items() if value is not None})
 
     def open(self) -> BinaryIO:
-        return io.BytesIO(self.data) if self.path is None else open(self.path, "rb")  # type: ignore[arg-type]
+        return io.BytesIO(self.data or b"") if self.path is None else opened(self.path)
 
 
 def checked_name(name: str) -> str:

@@ -79,6 +79,8 @@ class Plan:
 
         Example: `await todo.tick(item, note="3 tests failed")`
         """
+        if not isinstance(note, str):
+            raise UsageError(f"Plan.tick() takes note= as text; got {note!r}.")
         await self._change({"op": "tick", "id": self._id(item), "note": _kept(note)})
 
     async def add(self, text: str, after: PlanItem | str | int | None = None) -> PlanItem:

@@ -20,6 +20,7 @@ from holdfast.cli.text import clean, to_json
 from holdfast.history.artifacts import Output, named, outputs_of
 from holdfast.history.lookup import find
 from holdfast.history.words import size
+from holdfast.journal.files import opened
 from holdfast.model import RunId
 from holdfast.model.files import FileState
 from holdfast.running.artifacts import Artifact
@@ -116,7 +117,7 @@ def artifacts_command(
 def _put(setup: Setup, run: str, file: Path, *, name: str, media_type: str | None, by: str | None, note: str) -> int:
     async def give(app: Holdfast) -> tuple[RunId, int, bool]:
         found = await app.find(run)
-        with file.open("rb") as stream:
+        with opened(str(file)) as stream:
             given = await app._commanded.give(found.id, name, stream, media_type=media_type, by=by, note=note)
         return found.id, *given
 
