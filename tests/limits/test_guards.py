@@ -354,7 +354,7 @@ def test_what_changes_is_found_however_the_run_was_away(
             run = await app.start(agents.relying(kind, parks), id="run")
             if parks:
                 with scene.working():
-                    question = await parked(run)
+                    await parked(run)
             else:
                 worker = scene.worker()
                 await eventually((tmp_path / "gate.reached").exists)
@@ -363,7 +363,7 @@ def test_what_changes_is_found_however_the_run_was_away(
                 (tmp_path / "outside" / "file").write_text("another")
                 page[1].update(text="another")
             (tmp_path / "gate.open").touch()
-            if parks:
+            for question in await run.questions():
                 await question.answer(True)
             with scene.working():
                 await until(run, "blocked" if changes else "done")

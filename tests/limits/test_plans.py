@@ -158,7 +158,7 @@ async def confused() -> str:
     todo = await hf.plan(["one"])
     for act in (
         lambda: todo.tick(0),
-        lambda: todo.tick(1, 5),
+        lambda: todo.tick(1, 5),  # type: ignore[arg-type]
         lambda: todo.drop("e9.1"),
         lambda: todo.add(" "),
         lambda: todo.reorder("12"),
