@@ -75,7 +75,8 @@ async def landmarks(store: Store, row: RunRow) -> Landmarks:
     created: Record | None = None
     claim: Record | None = None
     finished: Record | None = None
-    uncounted: set[int] = set()
+    told: set[int] = set()  # epochs that have a receipt
+    counted: set[int] = set()
     async for page in record_pages(store, row):
         for record in page:
             match record.kind:
@@ -83,12 +84,14 @@ async def landmarks(store: Store, row: RunRow) -> Landmarks:
                     created = created or record
                 case Kind.claimed:
                     if claim is not None and not note_of(record).get("woken"):
-                        uncounted.add(record.epoch)
+                        told.add(record.epoch)
                     claim = record
                 case Kind.finished:
                     finished = record
+                case Kind.noted if record.name == NoteKind.guarded:
+                    told.add(record.epoch)  # also one that woke up from a wait
                 case Kind.noted if record.name == NoteKind.resumed:
-                    uncounted.discard(record.epoch)
+                    counted.add(record.epoch)
                 case _:
                     pass
-    return Landmarks(created, claim, finished, not uncounted)
+    return Landmarks(created, claim, finished, told <= counted)

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.store.queries import OLDER_TURN, load_queries
+from holdfast.store.queries import NO_TAGS, OLDER_TURN, load_queries
 
 
 class Reader(apsw.Connection):
@@ -16,15 +16,18 @@ class Reader(apsw.Connection):
     def execute(self, statements: str, bindings: apsw.Bindings | None = None, **options: Any) -> apsw.Cursor:
         try:
             return super().execute(statements, bindings, **options)
-        except apsw.SQLError:
-            older = _older().get(statements, statements)
-            if older == statements:
-                raise
-            return super().execute(older, bindings, **options)
+        except apsw.SQLError as error:
+            for older in _older().get(statements, ()):
+                try:
+                    return super().execute(older, bindings, **options)
+                except apsw.SQLError:
+                    pass  # it is older still, or the first error is what there is to say
+            raise error from None
 
 
 @functools.cache
-def _older() -> dict[str, str]:
-    """What asks a store for a turn that has the name of before, by what asks for it now."""
-    new, old = load_queries("sqlite"), load_queries("sqlite", turn=OLDER_TURN)
-    return {new[name]: old[name] for name in new}
+def _older() -> dict[str, list[str]]:
+    """What asks an older store, the newest of them first, by what asks for the same now."""
+    new = load_queries("sqlite")
+    old = [load_queries("sqlite", turn=OLDER_TURN, tags=tags) for tags in ("", NO_TAGS)]
+    return {new[name]: [each[name] for each in old if each[name] != new[name]] for name in new}

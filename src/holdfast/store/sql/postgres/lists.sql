@@ -15,7 +15,7 @@
   AND ($11::text IS NULL OR (runs.id || '' >= $11 AND runs.id || '' < $11 || chr(1114111)))
   AND ($12::text[] IS NULL OR NOT EXISTS (
       SELECT 1 FROM unnest($12, $13::text[]) AS wanted (name, value)
-      WHERE NOT EXISTS (SELECT 1 FROM {schema}.tags AS other
+      WHERE NOT EXISTS (SELECT 1 FROM {tags} AS other
                         WHERE other.run_id = runs.id AND other.name = wanted.name AND other.value = wanted.value)))
 
 -- fragment: filters
@@ -37,7 +37,7 @@ SELECT created_at FROM {schema}.runs WHERE id = $1
 -- several, the index is taken that leaves least: the others would be walked from end to end if next to nothing fits.
 SELECT
     CASE WHEN $9::text <> '' THEN (SELECT count(*) FROM (
-        SELECT FROM {schema}.tags
+        SELECT FROM {tags} AS tags
         WHERE name = $9 AND value = $10::text AND at >= $6::bigint AND at <= $7::bigint
         ORDER BY at DESC LIMIT $11) AS few) END AS runs_by_tag,
     CASE WHEN $8::text IS NOT NULL THEN (SELECT count(*) FROM (

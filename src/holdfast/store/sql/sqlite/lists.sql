@@ -10,7 +10,7 @@
   AND (:prefix IS NULL OR (runs.id >= :prefix AND runs.id < :prefix || char(1114111)))
   AND (:tags IS NULL OR NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM tags AS other
+      WHERE NOT EXISTS (SELECT 1 FROM {tags} AS other
                         WHERE other.run_id = runs.id AND other.name = wanted.value ->> 0
                           AND other.value = wanted.value ->> 1)))
 
@@ -37,7 +37,7 @@ created_at >= :since AND created_at <= :before_at LIMIT :most
 -- several, the index is taken that leaves least: the others would be walked from end to end if next to nothing fits.
 SELECT CAST(json_object(
     'runs_by_tag', iif(:tag = '', NULL, (SELECT count(*) FROM (
-        SELECT 1 FROM tags INDEXED BY tags_by_value
+        SELECT 1 FROM {tags}
         WHERE name = :tag AND value = :tag_value AND at >= :since AND at <= :before_at LIMIT :most))),
     'runs_by_prefix', iif(:prefix IS NULL, NULL, (SELECT count(*) FROM (
         SELECT 1 FROM runs WHERE id >= :prefix AND id < :prefix || char(1114111) LIMIT :most))),
