@@ -25,9 +25,8 @@ _FILES = ("queries", "lists", "workers", "database", "retention", "turns", "file
 #: The first migration after which a turn is called so in the tables, and what it was called before.
 TURNS_SINCE: Final = 10
 OLDER_TURN: Final = "generation"
-#: The first migration with tags, and what is read in place of them in tables from before: none.
+#: The first migration with tags.
 TAGS_SINCE: Final = 3
-NO_TAGS: Final = "(SELECT '' AS run_id, '' AS name, '' AS value, 0 AS at WHERE 1 = 0)"
 
 #: Most rows that one statement takes.
 MOST_ROWS = 256
@@ -92,14 +91,14 @@ def chunk_sizes(count: int) -> Iterator[int]:
 
 
 @functools.cache
-def load_queries(dialect: str, schema: str = "", *, turn: str = "turn", tags: str = "") -> Queries:
+def load_queries(dialect: str, schema: str = "", *, turn: str = "turn", has_tags: bool = True) -> Queries:
     """The queries of a dialect, parsed once; they never change. `schema`: where the tables are, in SQL.
 
-    Of tables that nobody has brought up to date: `turn` is what a turn is called in them (`OLDER_TURN`), `tags` what
-    is read where they have no tags (`NO_TAGS`).
+    Of tables that nobody has brought up to date: `turn` is what a turn is called in them (`OLDER_TURN`), and they may
+    have no tags.
     """
     folder = resources.files("holdfast.store").joinpath("sql", dialect)
     text = "".join(folder.joinpath(f"{name}.sql").read_text("utf-8") + "\n" for name in _FILES)
-    if schema:
-        return Queries(text, schema=schema, turn=turn, tags=tags or f"{schema}.tags")
-    return Queries(text, turn=turn, tags=tags or "tags")
+    if not has_tags:
+        text = text.replace("{tags}", "{no_tags}")
+    return Queries(text, schema=schema, turn=turn) if schema else Queries(text, turn=turn)

@@ -22,7 +22,7 @@ from holdfast.store.postgres.reads import Reads
 from holdfast.store.postgres.session import Session
 from holdfast.store.postgres.user_transactions import UserConnections
 from holdfast.store.postgres.writer import Writer
-from holdfast.store.queries import NO_TAGS, OLDER_TURN, TAGS_SINCE, TURNS_SINCE, load_queries
+from holdfast.store.queries import OLDER_TURN, TAGS_SINCE, TURNS_SINCE, load_queries
 
 T = TypeVar("T")
 
@@ -103,8 +103,9 @@ class Database:
                 if not count:
                     raise NoStore(f"There is no store in schema {self.target.schema} of {self.target.shown}.")
                 if count < TURNS_SINCE:
-                    tags = "" if count >= TAGS_SINCE else NO_TAGS
-                    self.queries.become(load_queries("postgres", self.target.schema, turn=OLDER_TURN, tags=tags))
+                    has_tags = count >= TAGS_SINCE
+                    older = load_queries("postgres", self.target.schema, turn=OLDER_TURN, has_tags=has_tags)
+                    self.queries.become(older)
             else:
                 await migrate.migrate(connection, self.queries, self.target)
             fsync, full_page_writes, _ = await connection.fetchrow(self.queries["durability"])

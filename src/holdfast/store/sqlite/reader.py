@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.store.queries import NO_TAGS, OLDER_TURN, load_queries
+from holdfast.store.queries import OLDER_TURN, load_queries
 
 
 class Reader(apsw.Connection):
@@ -29,5 +29,5 @@ class Reader(apsw.Connection):
 def _older() -> dict[str, list[str]]:
     """What asks an older store, the newest of them first, by what asks for the same now."""
     new = load_queries("sqlite")
-    old = [load_queries("sqlite", turn=OLDER_TURN, tags=tags) for tags in ("", NO_TAGS)]
+    old = [load_queries("sqlite", turn=OLDER_TURN, has_tags=has_tags) for has_tags in (True, False)]
     return {new[name]: [each[name] for each in old if each[name] != new[name]] for name in new}

@@ -4,6 +4,14 @@
 -- BY. With = the planner may walk the index of another order, past all that does not fit, and once it has statistics it
 -- does: of a status that it does not know yet it thinks that an average share of the runs has it.
 
+-- fragment: tags
+-- Those of all runs.
+{schema}.tags
+
+-- fragment: no_tags
+-- What is read in their place where nobody has brought the tables up to date, and they have none.
+(SELECT '' AS run_id, '' AS name, '' AS value, 0 AS at WHERE 1 = 0)
+
 -- fragment: conditions
 -- The conditions of model.RunFilter that no index was chosen for. A plain column would match its own index, and without
 -- statistics the planner takes that one.

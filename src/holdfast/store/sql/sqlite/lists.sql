@@ -1,5 +1,13 @@
 -- Which runs a list has, by filters: a query for each index that a list may be read from. Written and read as queries.sql.
 
+-- fragment: tags
+-- Those of all runs.
+tags
+
+-- fragment: no_tags
+-- What is read in their place where nobody has brought the tables up to date, and they have none.
+(SELECT '' AS run_id, '' AS name, '' AS value, 0 AS at WHERE 1 = 0)
+
 -- fragment: conditions
 -- The conditions of model.RunFilter that no index was chosen for.
 (:agent IS NULL OR runs.agent = :agent)
