@@ -32,6 +32,7 @@ from holdfast.store import open_store
 from holdfast.testing.child import agents_of, warm_up
 from holdfast.testing.processes import environment
 from tests.eventually import eventually as wait_until
+from tests.stopped import is_stopped
 
 _LONGEST = 1 << 17
 _PATIENCE_S = 60.0
@@ -241,7 +242,8 @@ class Forked:
 
     @property
     def is_stopped(self) -> bool:
-        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        """By itself, or by a test."""
+        return is_stopped(self.pid)
 
     def send(self, number: int) -> None:
         """Send it a signal, unless it has ended."""

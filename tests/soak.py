@@ -25,6 +25,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.stopped import STILL, state
+
 LOGS = Path(".soak")
 
 #: It ends by itself when whoever started it is gone, however that went.
@@ -78,22 +80,28 @@ def busy(count: int) -> Iterator[list[int]]:
 
 
 @contextmanager
-def stuttering(root: int) -> Iterator[list[int]]:
-    """Again and again one of the processes below another stands still for a moment; those that did."""
+def stuttering(root: int, still: Path) -> Iterator[list[int]]:
+    """Again and again one of the processes below another stands still for a moment; those that did.
+
+    `still` names it meanwhile: whoever waits for a process that stops itself is not to take this for it.
+    """
     stopped: list[int] = []
     is_over = threading.Event()
 
     def stutter() -> None:
         chance = random.Random(root)
         while not is_over.wait(chance.uniform(0, _MOVING_S)):
-            if not (moving := [pid for pid in below(root) if _state(pid) in "RSD"]):
+            if not (some := below(root)):
                 continue
-            pid = chance.choice(moving)
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-                stopped.append(pid)
-                is_over.wait(chance.uniform(0, _STILL_S))
-                os.kill(pid, signal.SIGCONT)
+            pid = chance.choice(some)
+            still.write_text(str(pid))
+            if state(pid) in "RSD":  # one that stopped itself must not go on by this
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.append(pid)
+                    is_over.wait(chance.uniform(0, _STILL_S))
+                    os.kill(pid, signal.SIGCONT)
+            still.write_text("")
 
     thread = threading.Thread(target=stutter)
     thread.start()
@@ -112,22 +120,18 @@ def below(pid: int) -> list[int]:
     return []
 
 
-def _state(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return "X"
-
-
 def run_once(command: Sequence[str], log: Path, *, stutters: bool = False) -> Outcome:
     """Run the tests; everything they say is in the log."""
-    began = time.monotonic()
+    began, still = time.monotonic(), log.with_suffix(".still")
+    env = os.environ | {STILL: str(still.absolute())}
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
         try:
-            with stuttering(process.pid) if stutters else nullcontext():
+            with stuttering(process.pid, still) if stutters else nullcontext():
                 code = process.wait()
         finally:
             _end(process)
+            still.unlink(missing_ok=True)
     passed, failed = counts(log.read_text(errors="replace"))
     return Outcome(code, time.monotonic() - began, passed, failed)
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests import soak
 from tests.eventually import eventually_now
+from tests.stopped import STILL, is_stopped, state
 
 #: Says what pytest says at its end; the third time that it runs, a test fails.
 FAKE = """
@@ -76,14 +77,20 @@ def test_the_busy_processes_are_busy_and_end(tmp_path: Path) -> None:
     assert not any(is_alive(pid) for pid in pids)
 
 
-def test_processes_of_the_tests_stand_still_and_go_on() -> None:
+def test_processes_of_the_tests_stand_still_and_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And are not taken for processes that a test has stopped."""
+    monkeypatch.setenv(STILL, str(tmp_path / "still"))
     sleeps = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     with subprocess.Popen([sys.executable, "-c", sleeps]) as tests:
         try:
-            with soak.stuttering(tests.pid) as stopped:
+            with soak.stuttering(tests.pid, tmp_path / "still") as stopped:
                 eventually_now(lambda: len(stopped) >= 2)
                 assert set(stopped) == set(soak.below(tests.pid))
-            eventually_now(lambda: [soak._state(pid) for pid in soak.below(tests.pid)] == ["S"])
+                eventually_now(lambda: state(stopped[0]) == "T")
+                assert not is_stopped(stopped[0])
+            eventually_now(lambda: [state(pid) for pid in soak.below(tests.pid)] == ["S"])
+            os.kill(stopped[0], signal.SIGSTOP)
+            eventually_now(lambda: is_stopped(stopped[0]))
         finally:
             for pid in [*soak.below(tests.pid), tests.pid]:
                 os.kill(pid, signal.SIGKILL)

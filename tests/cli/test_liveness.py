@@ -8,7 +8,6 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from holdfast.testing.postgres import PostgresServer
 from tests.cli.commands import Commands
 from tests.cli.test_worker import Worker, working
 from tests.eventually import eventually_now
+from tests.stopped import is_stopped
 
 _STALE = "5s"  #: more than two renewals
 
@@ -31,10 +31,6 @@ def health(hf: Commands, file: str = "beat", max_age: str = "60s", **environment
 
 def is_healthy(hf: Commands, max_age: str = "60s") -> bool:
     return health(hf, max_age=max_age)[0] == 0
-
-
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "tT"
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from holdfast.testing.processes import environment
 from holdfast.verbs.effect.transactions import transaction, uses_transaction
 from tests.eventually import eventually_now
 from tests.scripts import Script
+from tests.stopped import is_stopped
 
 PAID = [(1, 10), (2, 20), (3, 30)]
 RESULT = "['1 paid 1 times', '2 paid 1 times', '3 paid 1 times']"
@@ -82,8 +83,7 @@ def test_killed_anywhere_it_happens_once(point: str, attempts: int, url: str) ->
 def test_a_process_that_sleeps_through_its_lease_cannot_commit_any_more(url: str) -> None:
     first = started(url, "effect.after_intent:stop@2", LEASE_S="1")
     try:
-        stat = Path(f"/proc/{first.pid}/stat")
-        eventually_now(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+        eventually_now(lambda: is_stopped(first.pid))
         code, said = ended(started(url))
         assert (code, said[-1]) == (0, RESULT)
     finally:

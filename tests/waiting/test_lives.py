@@ -23,9 +23,7 @@ def test_a_life_in_which_nobody_was_killed_is_reported(tmp_path: Path, forkserve
 
     with pytest.raises(AssertionError) as caught:
         live(tmp_path, forkserver, drive, only=("effect.after_body",))
-    assert str(caught.value) == (
-        "1 lives went wrong:\nkilled at effect.after_body@1: nobody was, in 3 lives, where the undisturbed one came"
-    )
+    assert str(caught.value).startswith("nobody was killed at ['effect.after_body@1'], in 3 lives each")
 
 
 def test_a_point_that_is_passed_after_the_end_is_one_where_somebody_dies(
