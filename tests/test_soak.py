@@ -33,11 +33,7 @@ def fake(folder: Path, code: str = FAKE) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+    return state(pid) not in "XZ"
 
 
 def test_one_red_run_of_four_is_counted_and_its_log_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
